@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.site import Site
+from chaos.site import Site, report
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client.follow_stream import FollowRequest, attempt_of, follow_stream
 from openpaisdk.client.models import FINAL_STATES
@@ -80,6 +80,8 @@ class Seen:
             self.counts[what] = self.counts.get(what, 0) + 1
 
     def report(self, text: str) -> None:
+        """Record what is wrong, and print it at once: the checks at the end may fail before they print it."""
+        report(f"          {text}")
         with self.lock:
             self.wrong.append(text)
 

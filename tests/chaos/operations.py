@@ -20,6 +20,7 @@ import openpaisdk
 from chaos.load import AFTER_FAULT_S, TEMPORARY, Choice, Client, Expected, Load
 from openpaisdk import Cluster as UserCluster
 from openpaisdk.client.session import STDOUT, SessionRefused
+from openpaisdk.errors import UsageError
 from openpaisdk.functions.task_errors import TaskError
 from paiprotocol.errors import Conflict, NotFound, PaiError
 from support.notebooks import texts, write_notebook
@@ -144,7 +145,7 @@ def check_file(client: Client, path: str) -> None:
         target = Path(folder) / "file"
         try:
             client.retry(path, lambda: client.storage.download(path, str(target)))
-        except NotFound:
+        except (NotFound, UsageError):
             client.seen.report(f"the uploaded file {path} is gone")
             return
         if hashlib.sha256(target.read_bytes()).hexdigest() != client.seen.files[path]:

@@ -189,7 +189,9 @@ def test_all_parameters_are_axes_beside_the_metric(new_page: NewPage, sweep: str
     page.wait_for(f"{LINES}.length === 6")
     page.choose(".compare label:nth-of-type(3) select", "*")
     page.wait_for("document.querySelectorAll('.parallel polyline').length === 5")
-    names = "[...document.querySelectorAll('.parallel .name')].map((one) => one.textContent).join()"
+    names = (
+        "[...document.querySelectorAll('.parallel .name')].map((one) => one.firstChild.textContent).join()"
+    )
     assert page.evaluate(names) == "lr,seed,loss"
     page.wait_for_text("1 selected run is left out: without a value of loss that the axis has.")
     marked = "document.querySelector('.readout').innerText"
