@@ -74,8 +74,8 @@ lint-types-darwin lint-types-win32: lint-types-%: $(VENV)/.dev
 	@$(BIN)/mypy --platform $* --cache-dir .mypy_cache/$* -p openpaisdk -p paiprotocol -p pairuntime.transport
 
 lint-style: $(VENV)/.dev
-	@$(BIN)/ruff format --check src tests bench
-	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff format --check src tests bench release
+	@$(BIN)/ruff check src tests bench release
 	@$(BIN)/lint-imports
 	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
 
@@ -127,8 +127,8 @@ docs-walk: compiled ## read all pages of the documentation on one cluster and ho
 bench: compiled ## print one table of our figures against a reference
 	@$(BIN)/python -m bench
 
-dist: $(VENV)/.dev ## build the wheel and the source distribution into dist/
-	@rm -rf dist && $(BIN)/python -m build -q
+dist: $(VENV)/.dev ## build wheel, source distribution, SBOM and checksums into dist/, the same bytes for a commit
+	@$(BIN)/python release/build_release.py dist
 
 clean: ## remove build outputs
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

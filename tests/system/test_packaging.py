@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from support.node import node
 from support.paths import REPOSITORY
@@ -75,7 +80,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "-q", "--wheel", "--no-isolation", "--outdir", out, cwd=checkout)
+    command = (sys.executable, "-m", "build", "-q", "--wheel", "--no-isolation", "--outdir", out)
+    run(*command, cwd=checkout, SOURCE_DATE_EPOCH=commit_time(checkout))
     [found] = out.glob("*.whl")
     return found
 
@@ -86,6 +92,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     install(folder / "python", "--no-deps", wheel)
     yield folder
     shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+def commit_time(checkout: Path) -> str:
+    return run("git", "log", "-1", "--format=%ct", cwd=checkout).strip()
 
 
 def version() -> str:
@@ -142,11 +152,74 @@ def test_wheel_is_built_without_node(checkout: Path, tmp_path: Path) -> None:
         assert not [name for name in archive.namelist() if name.startswith(PORTAL)]
 
 
-def test_the_source_distribution_builds_the_same_wheel(checkout: Path, wheel: Path, tmp_path: Path) -> None:
-    run(sys.executable, "-m", "build", "-q", "--no-isolation", "--outdir", tmp_path, cwd=checkout)
-    [again] = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
-        assert sorted(one.namelist()) == sorted(other.namelist())
+@pytest.fixture(scope="module")
+def release(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make dist` builds, in another folder than `wheel`, later, and with another umask."""
+    clone = tmp_path_factory.mktemp("release") / "a-clone-elsewhere"
+    run("bash", "-c", f"umask 027; git clone -q {checkout} {clone}")
+    folder = clone / "dist"
+    run(
+        "bash",
+        "-c",
+        f"umask 027; {sys.executable} {clone}/release/build_release.py {folder}",
+        TZ="Asia/Tokyo",
+    )
+    return folder
+
+
+def test_a_commit_gives_the_same_wheel_twice(wheel: Path, release: Path) -> None:
+    """One is built from the checkout, the other from the source distribution."""
+    assert (release / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_a_commit_gives_the_same_source_distribution_twice(
+    checkout: Path, release: Path, tmp_path: Path
+) -> None:
+    command = (sys.executable, "-m", "build", "-q", "--sdist", "--no-isolation", "--outdir", tmp_path)
+    run(*command, cwd=checkout, SOURCE_DATE_EPOCH=commit_time(checkout))
+    [again] = tmp_path.glob("*.tar.gz")
+    assert (release / again.name).read_bytes() == again.read_bytes()
+    with tarfile.open(again) as archive:
+        members = archive.getmembers()
+    assert {member.mtime for member in members} == {int(commit_time(checkout))}
+    assert {member.mode for member in members} <= {0o644, 0o755}
+    assert [member.name for member in members if member.name.endswith("release/build_release.py")]
+
+
+def test_a_release_has_checksums(release: Path) -> None:
+    said = run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=release)
+    names = {line.partition(":")[0] for line in said.splitlines()}
+    assert names == {file.name for file in release.iterdir()} - {"SHA256SUMS"}
+    assert {Path(name).suffix for name in names} == {".whl", ".gz", ".json"}
+
+
+def test_a_release_has_a_bill_of_materials(release: Path) -> None:
+    [file] = release.glob("*.cdx.json")
+    assert file.name == f"openpaisdk-{version()}.cdx.json"
+    text = file.read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    document = json.loads(text)
+    about = document["metadata"]["component"]
+    [wheel] = release.glob("*.whl")
+    assert about["version"] == version()
+    assert about["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}]
+    scopes = {one["name"]: one["scope"] for one in document["components"]}
+    assert scopes["pyyaml"] == scopes["sqlalchemy"] == scopes["preact"] == "required"
+    assert scopes["markupsafe"] == "required", "of a package that is required"
+    assert scopes["asyncssh"] == scopes["botocore"] == "optional", "of extras"
+    assert not {"pytest", "ruff", "esbuild", "typescript"} & set(scopes), "of developers, of the build"
+    references = {about["bom-ref"], *(one["bom-ref"] for one in document["components"])}
+    assert {one["ref"] for one in document["dependencies"]} == references
+    assert {ref for one in document["dependencies"] for ref in one["dependsOn"]} < references
+    assert all(one["licenses"] for one in document["components"])
+
+
+def test_the_version_stands_in_one_place(checkout: Path) -> None:
+    text = re.escape(f'"{version()}"')
+    found = run("git", "grep", "-lE", f"version.*{text}", "--", ":!portal/package-lock.json", cwd=checkout)
+    assert found.split() == ["src/paiprotocol/_version.py"]
+    newest = re.search(r"^## ([\w.]+)", (checkout / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None and newest[1] in (version(), "Unreleased")
 
 
 @pytest.mark.parametrize("command", ["pai", "opai", "paddlecloud", "paicluster"])
