@@ -187,6 +187,7 @@ FOREIGN_OPTIONS = {
     "docs/contributing/architecture.md": "--ntasks-per-node",  # of sbatch
     "docs/how-to-use-storage.md": "--cap-add --device",
     "docs/in-a-notebook.md": "--in --out",  # of `%%pai`
+    "docs/install.md": "--break-system-packages",  # of pip
     "docs/interactive-work.md": "-D -F -W",
     "docs/results-and-runtime.md": " ".join(f"-{name}" for name in hdfs_cli.COMMANDS),
     "docs/security.md": "-per-address",
