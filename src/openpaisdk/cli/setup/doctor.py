@@ -53,6 +53,7 @@ def doctor(argv: list[str]) -> int:
     args = parser.parse(argv)
     findings = [
         *_check_installation(),
+        *_check_packages(),
         *_check_task(),
         *_check_settings(),
         *_check_embedded(),
@@ -96,6 +97,34 @@ def _check_installation() -> Iterator[Finding]:
             f"Another pai comes first on your PATH: {first}, not {current}.",
             "Reorder your PATH.",
         )
+
+
+def _check_packages() -> Iterator[Finding]:
+    """Check the Python packages that pai requires, and those of its extras."""
+    from openpaisdk.cli.setup.optional_parts import (
+        EXTRA_PURPOSES,
+        install_packages_command,
+        missing,
+        requirements,
+    )
+
+    required = requirements()
+    if required is None:
+        return
+    if absent := missing(required.always):
+        yield Finding(
+            WRONG,
+            "packages",
+            f"pai requires packages that are not installed: {', '.join(absent)}.",
+            install_packages_command(absent),
+        )
+    for extra, packages in sorted(required.extras.items()):
+        purpose = EXTRA_PURPOSES[extra]
+        if absent := missing(packages):
+            command = install_packages_command(absent, extra)
+            yield Finding(NOTE, f"extra {extra}", f"Not installed; it is for {purpose}.", command)
+        else:
+            yield Finding(GOOD, f"extra {extra}", f"installed, for {purpose}")
 
 
 def _check_task() -> Iterator[Finding]:
@@ -370,6 +399,8 @@ def _check_environment() -> Iterator[Finding]:
             "proxy",
             f"{', '.join(proxies)} is set; it is used for remote clusters, never for the embedded one.",
         )
+    from openpaisdk.cli.setup.optional_parts import install_program_command
+
     engine = which("podman") or which("docker")
     yield (
         Finding(GOOD, "containers", f"{engine} runs the images of jobs on the embedded cluster")
@@ -378,7 +409,15 @@ def _check_environment() -> Iterator[Finding]:
             NOTE,
             "containers",
             "Neither podman nor docker is installed: jobs on the embedded cluster run without images.",
+            install_program_command("podman"),
         )
     )
-    if which("ssh") is None:
-        yield Finding(NOTE, "ssh", "ssh is not installed; commands that connect to tasks need it.")
+    needed = {
+        "ssh": "ssh is not installed; commands that connect to tasks need it.",
+        "git": "git is not installed; jobs on the embedded cluster that clone a repository need it.",
+    }
+    if sys.platform.startswith("linux") and os.geteuid() != 0 and which("fusermount") is None:
+        needed["fusermount3"] = "fusermount is not installed; pai mount needs it."
+    for program, message in needed.items():
+        if which(program) is None:
+            yield Finding(NOTE, program, message, install_program_command(program))
