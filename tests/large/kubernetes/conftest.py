@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.container_images import NO_SHELL, PLAIN, WITH_BASH, WITH_PYTHON
+from support.coroutine_tests import pytest_pyfunc_call  # noqa: F401
 from support.kubernetes_cluster import RealKubernetes
 from support.kubernetes_rig import KubernetesRig
 from support.server_fixture import eventually
