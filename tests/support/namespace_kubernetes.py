@@ -54,6 +54,7 @@ class NamespaceKubernetes:
         routes = [
             Route("/version", self._version),
             Route("/api/v1/nodes", self._nodes),
+            Route("/api/v1/pods", _no_pods_of_others),
             Route("/api/v1/namespaces/{namespace}/{kind}", self._collection, methods=["GET", "POST"]),
             Route("/api/v1/namespaces/{namespace}/{kind}/{name}", self._delete, methods=["DELETE"]),
         ]
@@ -227,10 +228,14 @@ class NamespaceKubernetes:
 
 def _shortage(pod: dict[str, Any]) -> str:
     """What a pod wants more of than the node has, in the words of the scheduler."""
-    wanted = sum(
-        float(one["resources"]["requests"]["cpu"].replace("20m", "0.02")) for one in pod["spec"]["containers"]
-    )
-    return "" if wanted <= float(_ALLOCATABLE["cpu"]) else "0/1 nodes are available: 1 Insufficient cpu."
+    requests = [one["resources"]["requests"]["cpu"] for one in pod["spec"]["containers"]]
+    wanted = sum(int(text.removesuffix("m")) for text in requests)
+    return "" if wanted <= 1000 * int(_ALLOCATABLE["cpu"]) else "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def _no_pods_of_others(request: Request) -> Response:
+    """As for an account with a Role in its namespace only."""
+    return _status(403, "Forbidden", "pods is forbidden: cannot list resource at the cluster scope")
 
 
 async def _nothing() -> AsyncIterator[bytes]:

@@ -6,6 +6,7 @@ All of them are loaded at a start and after a failed reconcile, others one by on
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import sqlite3
@@ -15,12 +16,15 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
+from paicluster.controller import admission
 from paicluster.controller.allocation_records import Allocations
 from paicluster.controller.attempt_tasks import AttemptTasks
 from paicluster.controller.job_record import COMPLETED, PENDING, JobRecord
 from paicluster.controller.starvation import STARVATION_S
+from paicluster.engines.interface import FreeNodes
 from paicluster.engines.router import EngineRouter
 from paicluster.scheduler.pending_jobs import PendingJobs
+from paicluster.scheduler.plan import AdmissionPool
 from paicluster.scheduler.preemption import PreemptibleJob
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.work_journal import Step, WorkJournal
@@ -61,7 +65,7 @@ class ActiveJobs:
         self._work_journal = work_journal
         self.records: dict[int, JobRecord] = {}
         self.job_of: dict[str, int] = {}
-        self.allocations = Allocations()
+        self.allocations = Allocations(engines.admitted)
         # Tasks this controller has asked the engine to stop; a new controller asks again.
         self.stop_sent: set[str] = set()
         self.backoffs: dict[str, asyncio.TimerHandle] = {}
@@ -114,17 +118,31 @@ class ActiveJobs:
         """Whether an external scheduler places its tasks."""
         return record.row.vc in self._engines.self_scheduling
 
-    def preemptible_jobs(self, is_excluded: Callable[[int], bool]) -> list[PreemptibleJob]:
-        """Jobs that can be preempted with their allocations, latest started first."""
-        preemptible = [
-            record
-            for record in self.records.values()
-            if record.preemptible
-            and record.live
-            and not self.is_delegated(record)
-            and not is_excluded(record.row.id)
+    def admission_pool(
+        self, vcs: frozenset[str], free: FreeNodes, is_excluded: Callable[[int], bool]
+    ) -> AdmissionPool:
+        """Nodes that an external scheduler fills, with what is left of them by what we have admitted."""
+        nodes = admission.free_capacity(free, self.allocations.admitted_to(vcs))
+        # None that a free one has.
+        numbers = itertools.count(-1, -1)
+        jobs_ = [
+            PreemptibleJob(
+                record.row.id,
+                admission.held_on(
+                    {node.name for node in nodes},
+                    [(task.node or "", record.resources_of(task.role)) for task in record.live],
+                    numbers,
+                ),
+                record.preempting,
+            )
+            for record in self._preemptible(is_excluded)
+            if record.row.vc in vcs
         ]
-        preemptible.sort(key=lambda record: record.row.launched_ms or int(time.time() * 1000), reverse=True)
+        return AdmissionPool(vcs, nodes, jobs_)
+
+    def preemptible_jobs(self, is_excluded: Callable[[int], bool]) -> list[PreemptibleJob]:
+        """Jobs on our nodes that can be preempted with their allocations, latest started first."""
+        preemptible = [record for record in self._preemptible(is_excluded) if not self.is_delegated(record)]
         by_job: dict[int, list[tuple[str, Resources, tuple[int, ...]]]] = {}
         if preemptible:
             for entry in self.allocations.all():
@@ -133,6 +151,15 @@ class ActiveJobs:
             PreemptibleJob(record.row.id, tuple(by_job.get(record.row.id, ())), record.preempting)
             for record in preemptible
         ]
+
+    def _preemptible(self, is_excluded: Callable[[int], bool]) -> list[JobRecord]:
+        records = [
+            record
+            for record in self.records.values()
+            if record.preemptible and record.live and not is_excluded(record.row.id)
+        ]
+        records.sort(key=lambda record: record.row.launched_ms or int(time.time() * 1000), reverse=True)
+        return records
 
     def partly_started(self, pending: PendingJobs) -> dict[int, tuple[tuple[tuple[int, ...], ...], int]]:
         """Jobs without a gang that have pending tasks: their indexes by role, and how many may start now."""
@@ -199,7 +226,7 @@ class ActiveJobs:
             if task.ended:
                 self.back_off(record, task, time.time() - (task.completed_ms or 0) / 1000)
             elif self.is_delegated(record):
-                self.allocations.allocate_delegated(task.uid, row.username, record.resources_of(task.role))
+                self.allocations.allocate_delegated(task.uid, record.owner(), record.resources_of(task.role))
             else:
                 self.allocations.allocate(task, record.owner())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from paicluster.engines.interface import Node
@@ -37,12 +37,15 @@ class Allocation:
 class Allocations:
     """Allocations by task, with sums per node, virtual cluster and user.
 
-    Tasks that an external scheduler places hold nothing on our nodes and count only in ``running``.
+    Tasks that an external scheduler places hold nothing on our nodes and count only in ``running``; where we
+    decide when they start, also for their virtual cluster and user.
 
     Every entry updates every sum, so that sums are never recomputed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, admitted: Set[str] = frozenset()) -> None:
+        """``admitted``: virtual clusters whose tasks an external scheduler places, but when we say so."""
+        self._admitted_vcs = admitted
         self._by_task: dict[str, Allocation] = {}
         self._ports: set[int] = set()
         self.by_node: dict[str, Resources] = {}
@@ -51,6 +54,7 @@ class Allocations:
         # Tasks of each user and what they hold, which counts against quotas.
         self.running: dict[str, HeldResources] = {}
         self._delegated: dict[str, tuple[str, HeldResources]] = {}
+        self._admitted: dict[str, tuple[AllocationOwner, Resources]] = {}
 
     def clear(self) -> None:
         for entries in (
@@ -60,6 +64,7 @@ class Allocations:
             self.by_user,
             self.running,
             self._delegated,
+            self._admitted,
         ):
             entries.clear()
         self._ports.clear()
@@ -75,13 +80,23 @@ class Allocations:
         self._ports.update(ports)
         self._add(allocation, 1)
 
-    def allocate_delegated(self, uid: str, user: str, resources: Resources) -> None:
+    def allocate_delegated(self, uid: str, owner: AllocationOwner, resources: Resources) -> None:
         """Count a task that an external scheduler places."""
         if uid not in self._delegated:
-            self._delegated[uid] = user, HeldResources(1, *resources)
+            self._delegated[uid] = owner.user, HeldResources(1, *resources)
             self._count(*self._delegated[uid], 1)
+            if owner.vc in self._admitted_vcs:
+                self._admitted[uid] = owner, resources
+                self._add_to_owner(owner, resources, 1)
+
+    def admitted_to(self, vcs: Set[str]) -> dict[str, Resources]:
+        """What the admitted tasks of these virtual clusters hold, by uid."""
+        return {uid: resources for uid, (owner, resources) in self._admitted.items() if owner.vc in vcs}
 
     def free(self, uid: str) -> None:
+        admitted = self._admitted.pop(uid, None)
+        if admitted is not None:
+            self._add_to_owner(*admitted, -1)
         delegated = self._delegated.pop(uid, None)
         if delegated is not None:
             self._count(*delegated, -1)
@@ -91,13 +106,15 @@ class Allocations:
             self._add(allocation, -1)
 
     def _add(self, allocation: Allocation, times: int) -> None:
-        owner = allocation.owner
-        sums = [(self.by_node, allocation.node), (self.by_user, owner.user)]
+        owner, resources = allocation.owner, allocation.resources
+        _add(self.by_node, allocation.node, resources, times)
+        self._add_to_owner(owner, resources, times)
+        self._count(owner.user, HeldResources(1, *resources), times)
+
+    def _add_to_owner(self, owner: AllocationOwner, resources: Resources, times: int) -> None:
+        _add(self.by_user, owner.user, resources, times)
         if not owner.preemptible:
-            sums.append((self.by_vc, owner.vc))
-        for totals, key in sums:
-            totals[key] = totals.get(key, Resources()).plus(allocation.resources, times)
-        self._count(owner.user, HeldResources(1, *allocation.resources), times)
+            _add(self.by_vc, owner.vc, resources, times)
 
     def _count(self, user: str, amounts: HeldResources, times: int) -> None:
         total = self.running.get(user, HeldResources()).plus(amounts, times)
@@ -126,6 +143,10 @@ class Allocations:
             gpus = tuple(gpu for gpu in node.gpus if gpu not in taken_gpus)
             capacities.append(NodeCapacity(node.name, total, free, gpus))
         return capacities
+
+
+def _add(totals: dict[str, Resources], key: str, resources: Resources, times: int) -> None:
+    totals[key] = totals.get(key, Resources()).plus(resources, times)
 
 
 class EmptyNodes:

@@ -30,7 +30,7 @@ from paicluster.controller.wakeups import Wakeups
 from paicluster.engines.interface import Engine, Node
 from paicluster.engines.router import EngineRouter
 from paicluster.metrics.usage import MeasuredTask
-from paicluster.scheduler.plan import Preempt, Snapshot, Start, plan
+from paicluster.scheduler.plan import AdmissionPool, Preempt, Snapshot, Start, plan
 from paicluster.scheduler.quota_limits import HeldResources, QuotaLimit
 from paicluster.scheduler.resource_requests import NO_MINIMUM, Resources
 from paicluster.services.work_journal import WorkJournal
@@ -126,6 +126,7 @@ class Controller:
         self._recovery.stop_journal.open()
         await self._engines.start(self._wakeups.hint, self._wakeups.notice)
         self._unsubscribe = self._store.changes.subscribe_requests(self._on_requests)
+        self._engines.on_capacity_change(self._wakeups.requeue_unschedulable)
         await self._recovery.report_suspects()
         await self._recovery.load_all()
         self._task = asyncio.create_task(self._run())
@@ -499,6 +500,7 @@ class Controller:
 
     def _snapshot(self) -> Snapshot:
         allocations = self._active.allocations
+        admitted, pools = self._admission()
         return Snapshot(
             nodes=allocations.node_capacity(list(self._nodes.values())),
             quotas=self._quotas,
@@ -510,8 +512,22 @@ class Controller:
             starved=self._starvation.starved(self._queue.pending.waiting_users(), time.monotonic()),
             preemptible=self._active.preemptible_jobs(self._quarantine.excludes),
             partial=self._active.partly_started(self._queue.pending),
-            self_scheduling=self._engines.self_scheduling,
+            self_scheduling=self._engines.self_scheduling - admitted,
+            admitted=admitted,
+            pools=pools,
         )
+
+    def _admission(self) -> tuple[frozenset[str], list[AdmissionPool]]:
+        """Virtual clusters whose jobs start when we say so, on nodes that another scheduler fills."""
+        admitted, pools = self._engines.admitted, []
+        for vcs, free in self._engines.admission_pools() if admitted else ():
+            if free is None:
+                admitted -= vcs
+            else:
+                # One without a quota: the server is still starting.
+                known = frozenset(vc for vc in vcs if vc in self._quotas)
+                pools.append(self._active.admission_pool(known, free, self._quarantine.excludes))
+        return admitted, pools
 
     def _start(self, decision: Start, changes: Changes, now_ms: int) -> None:
         record = self._active.records.get(decision.job_id)

@@ -114,7 +114,7 @@ def place(
         if placement.node:
             allocations.allocate(task, owner)
         else:
-            allocations.allocate_delegated(uid, owner.user, held[placement.role])
+            allocations.allocate_delegated(uid, owner, held[placement.role])
         changes.new_tasks.append(task)
         placed.append(task)
     if record.row.sub_state == PENDING:

@@ -58,6 +58,8 @@ class EngineKind:
     factory: Callable[[EngineContext], ReadableEngine]
     # The engine places tasks itself: see `interface.SelfScheduling`.
     schedules_itself: bool = False
+    # But our scheduler says when: see `interface.AdmittedByUs`.
+    is_admitted_by_us: bool = False
     # What jobs may write under `extras.openpaisdk.<name>`; None: nothing.
     job_options: SchemaNode | None = None
     # The cluster's file for this machine; None: this kind cannot be used here.

@@ -5,7 +5,7 @@ What not every engine can do is a capability: a small runtime-checkable protocol
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -333,6 +333,47 @@ class SelfScheduling(Protocol):
     """
 
     schedules_itself: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FreeNode:
+    """A node, and what is free on it now."""
+
+    name: str
+    cpu: int
+    memory_mb: int
+    gpus: int
+    free_cpu: int
+    free_memory_mb: int
+    free_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class FreeNodes:
+    """Free resources of some nodes, at one moment.
+
+    ``counted``: attempts whose resources are not free any more there; those of others are to be subtracted.
+    """
+
+    nodes: Sequence[FreeNode]
+    counted: Set[str]
+
+
+@runtime_checkable
+class AdmittedByUs(Protocol):
+    """Capability: our scheduler decides when a gang starts, and the engine's own one where.
+
+    Such an engine is a `SelfScheduling` one, too. What is launched should fit, by what `free_nodes` said.
+    """
+
+    def pool_of(self, vc: str) -> str:
+        """Name of the nodes that the jobs of a virtual cluster may use."""
+
+    def free_nodes(self, pool: str) -> FreeNodes | None:
+        """None: it cannot be known; then everything is launched at once, and queued there."""
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """``listener`` is called when more may be free, not more than once a second."""
 
 
 @runtime_checkable

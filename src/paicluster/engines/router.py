@@ -9,11 +9,13 @@ from typing import Protocol, cast
 
 from paicluster.engines.interface import (
     ABSENT,
+    AdmittedByUs,
     CancellableLaunch,
     DynamicNodes,
     Engine,
     Exec,
     Forward,
+    FreeNodes,
     Hint,
     LogSource,
     MeasuresUsage,
@@ -57,8 +59,10 @@ class EngineRouter:
         engine_of: EngineOf,
         *,
         self_scheduling: Iterable[str] = (),
+        admitted: Mapping[str, str] | None = None,
     ):
-        """``self_scheduling``: the virtual clusters whose engine schedules itself."""
+        """``self_scheduling``: the virtual clusters whose engine schedules itself. ``admitted``: those of
+        them whose jobs start when our scheduler says so, with the name of their engine."""
         if not factories:
             raise ConfigError("A cluster needs at least one engine.")
         self._factories = dict(factories)
@@ -71,6 +75,8 @@ class EngineRouter:
         # Engine names of active attempts, to save `has` calls.
         self._engine_by_uid: dict[str, str] = {}
         self.self_scheduling = frozenset(self_scheduling)
+        self._admitted = dict(admitted or {})
+        self.admitted = frozenset(self._admitted)
 
     @classmethod
     def of(cls, engine: Engine | EngineRouter) -> EngineRouter:
@@ -138,6 +144,24 @@ class EngineRouter:
             for node in engine.nodes():
                 nodes.setdefault(node.name, node)
         return tuple(nodes.values())
+
+    def admission_pools(self) -> list[tuple[frozenset[str], FreeNodes | None]]:
+        """Nodes that other schedulers fill when ours says so, and the virtual clusters that use them."""
+        pools: dict[tuple[str, str], set[str]] = {}
+        for vc, name in self._admitted.items():
+            engine = self.get(name)
+            if isinstance(engine, AdmittedByUs):
+                pools.setdefault((name, engine.pool_of(vc)), set()).add(vc)
+        return [
+            (frozenset(vcs), cast(AdmittedByUs, self.get(name)).free_nodes(pool))
+            for (name, pool), vcs in pools.items()
+        ]
+
+    def on_capacity_change(self, listener: Callable[[], None]) -> None:
+        """``listener`` is called when another scheduler may have more that is free."""
+        for engine in self.all():
+            if isinstance(engine, AdmittedByUs):
+                engine.on_change(listener)
 
     def runs_images(self) -> bool:
         """Whether any engine runs jobs in the image they name."""

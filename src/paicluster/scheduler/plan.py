@@ -15,12 +15,15 @@ Quotas of users and groups: a job that exceeds one waits, and holds up neither o
 its own user.
 
 Delegation: jobs of virtual clusters with an external scheduler are passed on at once, in order.
+
+Admission: nodes that another scheduler fills are a pool of their own. This plan says when a job starts there,
+by what is free now; the other scheduler says where.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paicluster.scheduler.fair_share import FairShare, Outcome
 from paicluster.scheduler.pending_jobs import PRIORITY_CLASSES, PendingJobs
@@ -32,6 +35,15 @@ from paicluster.scheduler.shortage import compare, explain_shortage, never_fits
 
 OPPORTUNISTIC = "oppo"
 _UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionPool:
+    """Nodes that another scheduler fills when our plan says so, and the virtual clusters that use them."""
+
+    virtual_clusters: frozenset[str]
+    nodes: Sequence[NodeCapacity]
+    preemptible: Sequence[PreemptibleJob] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +70,16 @@ class Snapshot:
     partial: Mapping[int, tuple[tuple[tuple[int, ...], ...], int]] = field(default_factory=dict)
     # Virtual clusters with an external scheduler.
     self_scheduling: frozenset[str] = frozenset()
+    # Virtual clusters whose jobs start in the pools only; one that is in no pool has to wait.
+    admitted: frozenset[str] = frozenset()
+    # A node may be in several pools.
+    pools: Sequence[AdmissionPool] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
+    """A job starts with these tasks; of an admission pool they have no nodes."""
+
     job_id: int
     placements: tuple[TaskPlacement, ...]
 
@@ -87,13 +105,38 @@ Decision = Start | Pending | Preempt
 
 
 def plan(snapshot: Snapshot, pending: PendingJobs) -> list[Decision]:
-    return _Planner(snapshot, pending).run()
+    user_quotas = QuotaUsage(snapshot.user_quotas, snapshot.running)
+    decisions = _Planner(snapshot, pending, user_quotas, lambda vc: vc not in snapshot.admitted).run()
+    planned: dict[str, NodeCapacity] = {}
+    for pool in snapshot.pools:
+        nodes = [planned.get(node.name, node) for node in pool.nodes]
+        part = replace(snapshot, nodes=nodes, preemptible=pool.preemptible)
+        planner = _Planner(part, pending, user_quotas, pool.virtual_clusters.__contains__)
+        decisions += map(_without_nodes, planner.run())
+        planned.update((node.name, node) for node in planner.nodes)
+    return decisions
+
+
+def _without_nodes(decision: Decision) -> Decision:
+    if not isinstance(decision, Start):
+        return decision
+    return Start(decision.job_id, tuple(replace(each, node="", gpus=()) for each in decision.placements))
 
 
 class _Planner:
-    def __init__(self, snapshot: Snapshot, pending: PendingJobs):
+    """Plan of the virtual clusters that ``handles`` names, on the nodes of the snapshot."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pending: PendingJobs,
+        user_quotas: QuotaUsage,
+        handles: Callable[[str], bool],
+    ):
+        """``user_quotas`` includes what earlier planners of the same plan have started."""
         self._snapshot = snapshot
         self._pending = pending
+        self._handles = handles
         self._nodes = [node.copy() for node in snapshot.nodes]
         self._empty_nodes = [node.empty_copy() for node in snapshot.nodes]
         self._total = Resources()
@@ -108,10 +151,15 @@ class _Planner:
         self._owners_blocked = Resources()
         self._borrowers_blocked = Resources()
         self._fair_share = FairShare(self._total, snapshot.used_by_user, snapshot.starved)
-        self._user_quotas = QuotaUsage(snapshot.user_quotas, snapshot.running)
+        self._user_quotas = user_quotas
         self._borrowers: set[int] = set()
         self._reported_pending: set[int] = set()
         self._decisions: list[Decision] = []
+
+    @property
+    def nodes(self) -> Sequence[NodeCapacity]:
+        """With what the plan leaves free."""
+        return self._nodes
 
     def run(self) -> list[Decision]:
         for priority_class in PRIORITY_CLASSES:
@@ -119,7 +167,7 @@ class _Planner:
             if opportunistic:
                 self._schedule_borrowers()
             handler = self._schedule_opportunistic if opportunistic else self._schedule_on_quota
-            for vc in self._pending.virtual_clusters(priority_class):
+            for vc in filter(self._handles, self._pending.virtual_clusters(priority_class)):
                 self._fair_share.serve(self._pending, vc, priority_class, handler)
         if not self._borrowers:
             return self._decisions
@@ -138,7 +186,7 @@ class _Planner:
         for priority_class in PRIORITY_CLASSES:
             if priority_class == OPPORTUNISTIC:
                 continue
-            for vc in self._pending.virtual_clusters(priority_class):
+            for vc in filter(self._handles, self._pending.virtual_clusters(priority_class)):
                 if (
                     not self._max_capacity(vc).fits(self._quota(vc))
                     and vc not in self._snapshot.self_scheduling

@@ -132,6 +132,10 @@ class Cluster:
         background.work_journal.open()
         await context.jobs.source_checkouts.resume()
         await context.jobs.packages.start()
+        # Before the controller's own listener, which plans with the new quotas.
+        self.engines.on_capacity_change(
+            lambda: context.capacity.virtual_clusters.resize(external_shares(self.settings, self.engines))
+        )
         await self.controller.start()
         context.jobs.metrics.start()
         context.jobs.event_metrics.start()

@@ -35,7 +35,9 @@ def build_engines(settings: Settings, node: Node, users: CountUsers = lambda: 1)
         return clusters.get(vc, first)
 
     self_scheduling = [vc for vc, name in clusters.items() if name in external]
-    return EngineRouter(factories, engine_of, self_scheduling=self_scheduling)
+    by_us = {engine.name for engine in settings.engines if ENGINE_KINDS[engine.kind].is_admitted_by_us}
+    admitted = {vc: name for vc, name in clusters.items() if name in by_us}
+    return EngineRouter(factories, engine_of, self_scheduling=self_scheduling, admitted=admitted)
 
 
 def _factory(
@@ -80,11 +82,25 @@ def scheduled_shares(settings: Settings, engines: EngineRouter) -> dict[str, Res
 
 
 def external_shares(settings: Settings, engines: EngineRouter) -> dict[str, Resources]:
-    """Virtual clusters whose engine schedules itself, each with all resources of that engine."""
+    """Virtual clusters whose engine schedules itself, each with all resources of that engine.
+
+    Where our scheduler says when, one has what the file says, and the others what that leaves.
+    """
     shares = {}
     for vc in engines.self_scheduling:
+        name = settings.engine_of.get(vc, settings.engines[0].name)
         total = Resources()
-        for node in engines.get(settings.engine_of.get(vc, settings.engines[0].name)).nodes():
+        for node in engines.get(name).nodes():
             total = total.plus(Resources(node.cpu, node.memory_mb, len(node.gpus)))
+        if vc in engines.admitted:
+            guaranteed = {
+                other: resources
+                for other, resources in settings.virtual_clusters.items()
+                if settings.engine_of.get(other) == name
+            }
+            left = total
+            for resources in guaranteed.values():
+                left = left.minus(resources)
+            total = guaranteed.get(vc, Resources(*(max(0, amount) for amount in left)))
         shares[vc] = total
     return shares

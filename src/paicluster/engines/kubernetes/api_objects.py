@@ -68,6 +68,7 @@ class ApiPodSpec(ApiObject, frozen=True):
     node_name: str | None = None
     containers: list[ApiContainer] = []
     init_containers: list[ApiContainer] = []
+    overhead: dict[str, str] = {}
 
 
 class ApiPodStatus(ApiObject, frozen=True):
@@ -84,6 +85,13 @@ class Pod(ApiObject, frozen=True):
     metadata: Metadata
     spec: ApiPodSpec = ApiPodSpec()
     status: ApiPodStatus = ApiPodStatus()
+
+
+class BoundPod(ApiObject, frozen=True):
+    """A pod, ours or not, with what it takes of its node."""
+
+    metadata: Metadata
+    spec: ApiPodSpec = ApiPodSpec()
 
 
 class ApiNodeAddress(ApiObject, frozen=True):

@@ -18,6 +18,7 @@ from paicluster.engines.common import runtime_install, untrusted_files
 from paicluster.engines.common.received_reports import write_report
 from paicluster.engines.interface import (
     ABSENT,
+    FreeNodes,
     Hint,
     LaunchFailed,
     Node,
@@ -30,9 +31,10 @@ from paicluster.engines.interface import (
 )
 from paicluster.engines.kubernetes import gang_folder, nodes, observe, pod_manifest, pod_states
 from paicluster.engines.kubernetes.api_client import ApiClient, ApiError, ApiUnavailable
-from paicluster.engines.kubernetes.api_objects import ApiNode, Pod
+from paicluster.engines.kubernetes.api_objects import ApiNode, ApiPodSpec, BoundPod, Metadata, Pod
 from paicluster.engines.kubernetes.cluster_access import ClusterAccess
 from paicluster.engines.kubernetes.deletions import Deletions
+from paicluster.engines.kubernetes.free_resources import BOUND_PODS, BoundPods, RoomNotifier, free_nodes
 from paicluster.engines.kubernetes.gang_registry import KubernetesGang, KubernetesGangRegistry
 from paicluster.engines.kubernetes.options import KubernetesOptions
 from paicluster.engines.kubernetes.pod_comparison import PodComparison, SeenPod
@@ -91,6 +93,9 @@ class KubernetesEngine:
         self._creator: PodCreator | None = None
         self._pods: dict[str, Watcher[Pod]] = {}
         self._nodes: Watcher[ApiNode] | None = None
+        # What the pods of all take of the nodes.
+        self._bound = BoundPods()
+        self._room = RoomNotifier()
         # Pods as they were last seen, of attempts that have not been cleaned up.
         self._last_seen: dict[str, Pod] = {}
         # Attempts to look at, and those that are looked at now.
@@ -128,7 +133,11 @@ class KubernetesEngine:
             path = f"/api/v1/namespaces/{namespace}/pods"
             self._pods[namespace] = Watcher(client, path, Pod, self._pod_changed, selector=selector)
         self._nodes = Watcher(client, "/api/v1/nodes", ApiNode, self._node_changed)
-        for each in (*(watcher.run for watcher in self._pods.values()), self._nodes.run, self._process):
+        all_pods = Watcher(
+            client, "/api/v1/pods", BoundPod, self._bound_changed, fields=BOUND_PODS, is_of_all=True
+        )
+        watches = [watcher.run for watcher in self._pods.values()]
+        for each in (*watches, self._nodes.run, all_pods.run, self._process):
             self._running.append(asyncio.create_task(self._restart_on_error(each)))
         for leader in await self._in_files(lambda: list(gang_folder.all_gangs(self._home))):
             gang = self._gangs.load(leader)
@@ -144,6 +153,7 @@ class KubernetesEngine:
             log.warning("Kubernetes does not respond; the engine goes on without it.")
 
     async def close(self) -> None:
+        self._room.close()
         if self._creator is not None:
             await self._creator.close()
         for task in self._running:
@@ -168,8 +178,27 @@ class KubernetesEngine:
     def nodes(self) -> Sequence[Node]:
         if self._nodes is None:
             return ()
-        settings = (self._options.default_pods, *self._options.pods.values())
-        return nodes.usable_nodes(self._nodes.objects.values(), settings)
+        return nodes.usable_nodes(self._nodes.objects.values(), self._options.all_pods())
+
+    def pool_of(self, vc: str) -> str:
+        return self._options.pods_of(vc).pool
+
+    def free_nodes(self, pool: str) -> FreeNodes | None:
+        if self._nodes is None:
+            return FreeNodes((), frozenset())
+        if not self._nodes.synced.is_set() and self._nodes.problem:
+            return None
+        settings = next(one for one in self._options.all_pods() if one.pool == pool)
+        counted = {
+            name
+            for watcher in self._pods.values()
+            for name, pod in watcher.objects.items()
+            if pod.spec.node_name
+        }
+        return free_nodes(self._nodes.objects.values(), settings, self._bound, counted)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        self._room.add(listener)
 
     async def refresh_nodes(self) -> None:
         """They are watched."""
@@ -306,12 +335,25 @@ class KubernetesEngine:
         assert pod is not None
         name = pod.metadata.name
         self._last_seen[name] = pod
+        takes = new is not None and not pod_states.has_finished(new)
+        self._put_bound(pod.metadata, pod.spec if takes else None)
         gang = self._gangs.of(name)
         if gang is not None and not self._pods[gang.namespace].objects.keys() & set(gang.members):
             gang.absent.set()
         self._look_at(name)
 
+    def _bound_changed(self, old: BoundPod | None, new: BoundPod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        self._put_bound(pod.metadata, None if new is None else new.spec)
+
+    def _put_bound(self, metadata: Metadata, spec: ApiPodSpec | None) -> None:
+        if self._bound.put(f"{metadata.namespace}/{metadata.name}", spec):
+            self._room.notify()
+
     def _node_changed(self, old: ApiNode | None, new: ApiNode | None) -> None:
+        if not nodes.has_same_room(old, new):
+            self._room.notify()
         if nodes.is_lost(new) and not nodes.is_lost(old):
             name = (new or old).metadata.name  # type: ignore[union-attr]
             for uid, pod in self._last_seen.items():

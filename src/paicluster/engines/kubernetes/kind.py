@@ -98,6 +98,7 @@ KUBERNETES = EngineKind(
     _OPTIONS,
     _build,
     schedules_itself=True,
+    is_admitted_by_us=True,
     detect=_detect,
     init_help="configure it for the Kubernetes cluster of the current kubeconfig",
 )

@@ -21,18 +21,28 @@ def is_lost(node: ApiNode | None) -> bool:
     return any(one.type == "Ready" and one.status == "Unknown" for one in node.status.conditions)
 
 
+def has_same_room(old: ApiNode | None, new: ApiNode | None) -> bool:
+    """Whether as many pods fit as before, whatever else has changed."""
+    if old is None or new is None:
+        return False
+    before, after = (
+        (one.spec, one.status.allocatable, one.metadata.labels, is_ready(one)) for one in (old, new)
+    )
+    return before == after
+
+
 def usable_nodes(nodes: Iterable[ApiNode], settings: Iterable[PodSettings]) -> list[Node]:
     """Nodes that pods of any of these settings may use, with what is allocatable."""
     wanted = list(settings)
     found = []
     for node in sorted(nodes, key=lambda one: one.metadata.name):
-        chosen = next((one for one in wanted if _is_usable(node, one)), None)
+        chosen = next((one for one in wanted if is_usable(node, one)), None)
         if chosen is not None:
             found.append(_node(node, chosen.gpu_resource))
     return found
 
 
-def _is_usable(node: ApiNode, settings: PodSettings) -> bool:
+def is_usable(node: ApiNode, settings: PodSettings) -> bool:
     labels = node.metadata.labels
     if not is_ready(node) or node.spec.unschedulable:
         return False

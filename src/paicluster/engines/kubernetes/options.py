@@ -36,7 +36,8 @@ class PodSettings:
     @property
     def pool(self) -> str:
         """The nodes that these pods may use, as text: pods of other text do not compete with them."""
-        return json.dumps([self.namespace, dict(self.node_selector), [dict(one) for one in self.tolerations]])
+        nodes = [dict(self.node_selector), [dict(one) for one in self.tolerations], self.gpu_resource]
+        return json.dumps([self.namespace, *nodes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,11 @@ class KubernetesOptions:
     def pods_of(self, vc: str) -> PodSettings:
         return self.pods.get(vc, self.default_pods)
 
+    def all_pods(self) -> tuple[PodSettings, ...]:
+        return (self.default_pods, *self.pods.values())
+
     def namespaces(self) -> tuple[str, ...]:
-        settings = (self.default_pods, *self.pods.values())
-        return tuple(dict.fromkeys(one.namespace for one in settings))
+        return tuple(dict.fromkeys(one.namespace for one in self.all_pods()))
 
 
 def options_of(section: Mapping[str, object], home: Path) -> KubernetesOptions:

@@ -30,8 +30,9 @@ _LABELS = {"app.kubernetes.io/managed-by": "openpaisdk", "app.kubernetes.io/comp
 _KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _MAX_LABEL_CHARS = 63
 
-# Of the runtime. It is small: Python, and what it sends.
-_RUNTIME_CPU = "20m"
+# Of the runtime. It is small: Python, and what it sends. It is taken from what the task requests, so that a
+# pod takes as much of a node as the job says, and as our scheduler counts.
+_RUNTIME_CPU_MILLIS = 20
 _RUNTIME_MEMORY_MB = 64
 _RUNTIME_MEMORY_LIMIT_MB = 256
 # Of the exchange, without the working folder: scripts, and the runtime's files for tasks.
@@ -166,7 +167,7 @@ def _runtime_container(task: TaskLaunch, context: PodContext) -> dict[str, Any]:
             _field(pod_runtime.ADDRESS_VARIABLE, "status.podIP"),
         ],
         "resources": {
-            "requests": {"cpu": _RUNTIME_CPU, **memory},
+            "requests": {"cpu": f"{_RUNTIME_CPU_MILLIS}m", **memory},
             "limits": {"memory": f"{_RUNTIME_MEMORY_LIMIT_MB}Mi"},
         },
         "securityContext": {**_CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
@@ -183,10 +184,12 @@ def _field(variable: str, path: str) -> dict[str, Any]:
 
 
 def _task_container(task: TaskLaunch, context: PodContext) -> dict[str, Any]:
-    requests: dict[str, str] = {"cpu": str(task.cpu)}
+    requests = {"cpu": f"{max(0, task.cpu * 1000 - _RUNTIME_CPU_MILLIS)}m"}
     limits: dict[str, str] = {}
     if task.memory_mb:
-        requests["memory"] = limits["memory"] = f"{task.memory_mb}Mi"
+        limits["memory"] = f"{task.memory_mb}Mi"
+        # Not less than half of it.
+        requests["memory"] = f"{max(task.memory_mb - _RUNTIME_MEMORY_MB, task.memory_mb // 2)}Mi"
     if task.gpu_count:
         # Of these, Kubernetes wants the limit.
         limits[context.settings.gpu_resource] = str(task.gpu_count)

@@ -51,7 +51,7 @@ class _Failure(ApiObject, frozen=True):
 
 
 class Watcher(Generic[T]):
-    """Current objects by name, and a callback for each change.
+    """Current objects by name (of several namespaces: by namespace and name), and a callback for each change.
 
     A lost connection continues where it was. Where the API server no longer has the changes since then (410),
     all objects are listed again, and the differences are reported.
@@ -65,15 +65,25 @@ class Watcher(Generic[T]):
         on_change: Callable[[T | None, T | None], None],
         *,
         selector: str = "",
+        fields: str = "",
+        is_of_all: bool = False,
         silence_s: float = _SILENCE_S,
     ):
-        """``on_change(old, new)``: None for an object that was not there, or is no more."""
+        """``on_change(old, new)``: None for an object that was not there, or is no more.
+
+        ``selector``: by labels, ``fields``: by fields. ``is_of_all``: of objects in all namespaces.
+        """
         self._client = client
         self._path = path
         self._decoder = msgspec.json.Decoder(kind)
         self._on_change = on_change
-        self._query: dict[str, str | int] = {"labelSelector": selector} if selector else {}
+        self._query: dict[str, str | int] = {}
+        if selector:
+            self._query["labelSelector"] = selector
+        if fields:
+            self._query["fieldSelector"] = fields
         self._silence_s = silence_s
+        self._is_of_all = is_of_all
         self._version = ""
         self.objects: dict[str, T] = {}
         # Set while the objects are known to be those of the API server, or were a moment ago.
@@ -125,7 +135,7 @@ class Watcher(Generic[T]):
             page = await self._client.get(self._path, _List, **query)
             for raw in page.items:
                 item = self._decoder.decode(raw)
-                found[item.metadata.name] = item
+                found[self._key(item)] = item
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
@@ -164,8 +174,12 @@ class Watcher(Generic[T]):
                 self._version = item.metadata.resource_version or self._version
                 if event.type == "DELETED":
                     # Its last state first: it may have ended between two events.
-                    self._set(item.metadata.name, item)
-                self._set(item.metadata.name, None if event.type == "DELETED" else item)
+                    self._set(self._key(item), item)
+                self._set(self._key(item), None if event.type == "DELETED" else item)
+
+    def _key(self, item: T) -> str:
+        metadata = item.metadata
+        return f"{metadata.namespace}/{metadata.name}" if self._is_of_all else metadata.name
 
     def _set(self, name: str, new: T | None) -> None:
         old = self.objects.pop(name, None)

@@ -25,6 +25,8 @@ engine:
   kubeconfig: {kubeconfig}
   runtime-image: {runtime}
   image: {image}
+virtual-clusters:
+  lab: {{cpus: 1, memory-mb: 1024}}
 """
 
 
@@ -71,6 +73,19 @@ def test_running_job_is_stopped(cluster: Cluster, kubernetes: NamespaceKubernete
     assert cluster.wait_over("long")["state"] == "STOPPED"
     assert b"bye" in cluster.log_of("long")
     eventually(lambda: not kubernetes.names("pods"), "the end of all pods")
+
+
+def test_job_waits_for_the_quota_of_its_virtual_cluster(cluster: Cluster) -> None:
+    lab = {"defaults": {"virtualCluster": "lab"}}
+    cluster.accept(job("first", "sleep 600", **lab))
+    cluster.wait_state("first", "RUNNING")
+    cluster.accept(job("second", "echo second", **lab))
+    eventually(
+        lambda: any("used up its quota" in one["message"] for one in cluster.events("second")), "the reason"
+    )
+    assert cluster.detail("second")["jobStatus"]["state"] == "WAITING"
+    cluster.stop("first")
+    assert cluster.wait_over("second")["state"] == "SUCCEEDED"
 
 
 def test_ports_addresses_and_variables_of_a_task(cluster: Cluster) -> None:

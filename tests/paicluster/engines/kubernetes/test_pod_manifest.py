@@ -154,7 +154,7 @@ def test_resources_and_settings_of_the_virtual_cluster() -> None:
     assert spec["imagePullSecrets"] == [{"name": "hub"}]
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     resources = spec["containers"][1]["resources"]
-    assert resources["requests"] == {"cpu": "4", "memory": "2048Mi"}
+    assert resources["requests"] == {"cpu": "3980m", "memory": "1984Mi"}
     assert resources["limits"] == {"memory": "2048Mi", "amd.com/gpu": "2"}
     assert spec["terminationGracePeriodSeconds"] == 45
     assert {"name": "claim-0", "persistentVolumeClaim": {"claimName": "sets"}} in spec["volumes"]
