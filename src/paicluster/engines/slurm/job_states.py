@@ -37,8 +37,8 @@ _LOSSES = {
 
 # Reasons with which Slurm itself cancels a job that it could not start: no user requested that.
 _NOT_STARTED = frozenset(("JobLaunchFailure", "Prolog"))
-# A node that cannot start a batch script cancels its job without a reason, this soon after Slurm chose it: mostly
-# within a second, but slurmctld may be busy or away when the node reports that.
+# A node that cannot start a batch script cancels its job without a reason, this soon after Slurm chose it. It
+# takes a second, but slurmctld may be busy or away when the node reports that.
 _LAUNCH_FAILURE_S = 60
 
 # Slurm's pending reasons as sentences; others are shown as they are.
