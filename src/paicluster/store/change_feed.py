@@ -34,6 +34,9 @@ class ChangeSet:
         self.requests: Requests = {}
         self.tokens: dict[str, None] = {}
 
+    def clear(self) -> None:
+        self.jobs, self.requests, self.tokens = {}, {}, {}
+
     def add(self, other: ChangeSet) -> None:
         self.jobs.update(other.jobs)
         self.requests.update(other.requests)

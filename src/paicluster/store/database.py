@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection
 
-from paicluster.store import integrity, schema_version, sqlite, tables
+from paicluster.store.backend import Backend
 from paicluster.store.change_feed import ChangeFeed
 from paicluster.store.readers import Readers
 from paicluster.store.rows import SummaryRenderer
+from paicluster.store.sqlite_backend import SqliteBackend
 from paicluster.store.writer import BatchOp, Writer, no_summary
 from paiprotocol.errors import StoreError
 
@@ -31,52 +30,25 @@ class Store:
     after another are applied in that order; those queued at the same time share a commit.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        writer: Connection,
-        path: Path,
-        marker: integrity.ShutdownMarker,
-        render_summary: SummaryRenderer,
-    ) -> None:
-        self.path = path
-        self._marker = marker
+    def __init__(self, backend: Backend, writer: Connection, render_summary: SummaryRenderer) -> None:
         self.changes = ChangeFeed()
-        self._engine = engine
-        self._write_connection = writer
-        self._writer = Writer(writer, path, self.changes, render_summary)
-        self._readers = Readers(engine, path, _READER_THREADS)
+        self._backend = backend
+        self._writer = Writer(writer, backend, self.changes, render_summary)
+        self._readers = Readers(backend, _READER_THREADS)
         self._closed = False
 
     @classmethod
     def open(cls, path: Path, render_summary: SummaryRenderer = no_summary) -> Store:
-        """Open, create or upgrade the database; StoreError: the reason in one sentence.
+        """Open, create or upgrade a database in a file; StoreError: the reason in one sentence.
 
         Jobs are written only with ``render_summary``: lists show what it rendered when a job last changed.
         """
-        engine = sqlite.make_engine(path)
-        is_new = True
-        try:
-            sqlite.make_file(path)
-            marker = integrity.ShutdownMarker(path)
-            is_new = not path.stat().st_size
-            if not marker.is_clean():
-                integrity.check_log(path, marker)
-                integrity.quick_check(path)
-            conn = sqlite.open_writer(engine)
-            sqlite.probe_writable(conn)
-            schema_version.migrate(conn, path)
-            integrity.check_schema(conn, path, tables.metadata)
-            marker.opened()
-        except Exception as error:
-            engine.dispose()
-            failure = sqlite.as_store_error(error, path)
-            if failure is None and not is_new and isinstance(error, sqlite3.Error | DBAPIError):
-                failure = sqlite.damaged(path, str(getattr(error, "orig", error)))
-            if failure is None:
-                raise
-            raise failure from None
-        return cls(engine, conn, path, marker, render_summary)
+        return cls.open_backend(SqliteBackend(path), render_summary)
+
+    @classmethod
+    def open_backend(cls, backend: Backend, render_summary: SummaryRenderer = no_summary) -> Store:
+        """As :meth:`open`, a database of any kind."""
+        return cls(backend, backend.open(), render_summary)
 
     async def write(self, fn: Callable[[Connection], T]) -> T:
         """Run ``fn`` in the next commit. Its error is raised to the caller and undoes only its own changes.
@@ -94,7 +66,7 @@ class Store:
 
     async def probe_write(self) -> None:
         """Check that the database can be written; StoreError: the reason why not."""
-        await self._writer.submit(sqlite.rewrite_page)
+        await self._writer.submit(self._backend.probe)
 
     async def write_failure(self) -> StoreError | None:
         """Why the last write failed, unless the database can be written again."""
@@ -145,8 +117,6 @@ class Store:
         self._closed = True
         self._writer.close()
         self._readers.close()
-        self._marker.closing()
-        # The writer's connection closes last: that checkpoints the write-ahead log and removes it.
-        self._write_connection.close()
-        self._engine.dispose()
-        self._marker.closed()
+        self._backend.closing()
+        self._writer.connection.close()
+        self._backend.close()

@@ -22,7 +22,6 @@ from paiprotocol.errors import Conflict, Forbidden
 DEFAULT = "default"
 ADMINS = "admingroup"
 
-_NO_LIMIT = 1 << 60
 # Above this number of users it is faster to touch all tokens.
 _MAX_TOUCHED_USERS = 50
 
@@ -41,7 +40,7 @@ def get_group(conn: Connection, groupname: str) -> GroupRow | None:
     return None if row is None else GroupRow(*row)
 
 
-def list_groups(conn: Connection, *, offset: int = 0, limit: int = _NO_LIMIT) -> list[GroupRow]:
+def list_groups(conn: Connection, *, offset: int = 0, limit: int | None = None) -> list[GroupRow]:
     query = select(groups).order_by(groups.c.groupname).limit(limit).offset(offset)
     return [GroupRow(*row) for row in conn.execute(query)]
 
@@ -103,7 +102,7 @@ def delete_group(conn: Connection, groupname: str) -> bool:
 
 
 def members_of(
-    conn: Connection, groupname: str, *, offset: int = 0, limit: int = _NO_LIMIT
+    conn: Connection, groupname: str, *, offset: int = 0, limit: int | None = None
 ) -> list[tuple[str, bool]]:
     """Members of a group by name, and whether each is an administrator."""
     query = (

@@ -12,10 +12,9 @@ from sqlalchemy import Connection
 
 from paicluster.store.bulk_insert import chunks, insert_rows
 from paicluster.store.compiled_statements import execute
+from paicluster.store.dialect_sql import dialect_of
 from paicluster.store.job_origins import ParentJob, Submissions
 from paicluster.store.rows import JobRow, PendingJob, encode_tags
-from paicluster.store.search import BATCH, index_jobs
-from paicluster.store.sqlite import LAST_JOB_ID
 from paicluster.store.writer import BatchOp, request_start, summary_renderer, touch_all
 from paiprotocol.errors import JOB_CONFLICT, Conflict, Forbidden
 from paiprotocol.jobs.states import SubState, debug_id, framework_name, job_state
@@ -88,8 +87,8 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
     results: list[InsertResult | None] = [None] * len(items)
     keys = _known_keys(conn, items)
     taken = _taken_names(conn, items)
-    next_id = _next_id(conn)
-    first_id = next_id
+    ids = iter(dialect_of(conn).next_job_ids(conn, len(items)))
+    next_id = next(ids, 0)
     new: list[tuple[int, NewJob]] = []
     submissions = Submissions(conn)
     for position, item in enumerate(items):
@@ -108,11 +107,11 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
             taken.add(item.framework)
             if item.idempotency_key is not None:
                 keys[key] = (item.body_sha256, next_id)
-            next_id += 1
+            next_id = next(ids, 0)
     if new:
         _insert(conn, new)
         submissions.write()
-        touch_all(conn, range(first_id, next_id))
+        touch_all(conn, (job_id for job_id, _ in new))
         request_start(conn, (_pending(job_id, item) for job_id, item in new))
     return [result for result in results if result is not None]
 
@@ -153,9 +152,7 @@ def _insert(conn: Connection, new: list[tuple[int, NewJob]]) -> None:
         if item.idempotency_key is not None
     ]
     insert_rows(conn, "idempotency", _KEY_COLUMNS, keys)
-    first, last = new[0][0], new[-1][0]
-    if (first - 1) // BATCH != last // BATCH:
-        index_jobs(conn, last)
+    dialect_of(conn).index_jobs(conn, new[0][0], new[-1][0])
 
 
 def _new_row(job_id: int, item: NewJob) -> JobRow:
@@ -225,12 +222,6 @@ def _taken_names(conn: Connection, items: Sequence[NewJob]) -> set[str]:
     for chunk in chunks([item.framework for item in items]):
         taken.update(row[0] for row in execute(conn, _names_text(len(chunk)), chunk).fetchall())
     return taken
-
-
-def _next_id(conn: Connection) -> int:
-    # There is only one writer, so ids are assigned here: no statement has to return them.
-    row = execute(conn, LAST_JOB_ID).fetchone()
-    return 1 if row is None else int(row[0]) + 1
 
 
 @lru_cache

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from paicluster.store import job_query
 from paicluster.store.compiled_statements import execute
+from paicluster.store.dialect_sql import DialectSql, dialect_of
 from paicluster.store.job_query import JobQuery
 from paiprotocol.errors import InvalidParameters
 
@@ -55,7 +56,7 @@ def check_page(query: JobQuery) -> None:
 def long_page(conn: Connection, query: JobQuery) -> tuple[array[int], int | None]:
     """The ids of a page that is read in parts, by `part_of_page`, and the number of matches, if requested."""
     check_page(query)
-    statement, values = job_query.ids(query)
+    statement, values = job_query.ids(query, dialect_of(conn))
     ids = array("q", (row[0] for row in statement.run(conn, **values).fetchall()))
     return ids, _total(conn, query) if query.with_total else None
 
@@ -68,19 +69,21 @@ def part_of_page(conn: Connection, ids: Sequence[int]) -> bytes:
 
 
 def _page(conn: Connection, query: JobQuery) -> bytes:
-    statement, values = _bound_page(query)
+    statement, values = _bound_page(query, dialect_of(conn))
     row = statement.run(conn, **values).fetchone()
-    return b"" if row is None or row[0] is None else bytes(row[0])
+    if row is None or row[0] is None:
+        return b""
+    return row[0].encode() if isinstance(row[0], str) else bytes(row[0])
 
 
 @lru_cache(maxsize=64)
-def _bound_page(query: JobQuery) -> job_query.BoundQuery:
+def _bound_page(query: JobQuery, sql: DialectSql) -> job_query.BoundQuery:
     """Compiled query of a page; cached, because clients request the same pages again and again."""
-    return job_query.page(query)
+    return job_query.page(query, sql)
 
 
 def _total(conn: Connection, query: JobQuery) -> int:
-    statement, values = job_query.count(query)
+    statement, values = job_query.count(query, dialect_of(conn))
     row = statement.run(conn, **values).fetchone()
     return 0 if row is None else int(row[0])
 

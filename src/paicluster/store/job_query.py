@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     and_,
     bindparam,
@@ -29,10 +30,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import GenerativeSelect, Select
 
-from paicluster.store import search
 from paicluster.store.compiled_statements import Prepared
 from paicluster.store.cross_join import cross_join
-from paicluster.store.sqlite import CONCATENATED
+from paicluster.store.dialect_sql import DialectSql, KeywordMatch
 from paicluster.store.tables import job_tags, jobs
 
 
@@ -84,7 +84,7 @@ class _Shape(NamedTuple):
 
     field: str
     direction: str
-    keyword: search.KeywordMatch | None
+    keyword: KeywordMatch | None
     username: int
     vc: int
     state: int
@@ -138,6 +138,8 @@ _DEFAULT_ORDER = "submissionTime"
 # Without a limit the database may drop the order of a subquery.
 _NO_LIMIT: ColumnElement[int] = literal_column("9223372036854775807")
 _NO_OFFSET: ColumnElement[int] = literal_column("0")  # else SQLAlchemy adds a parameter for SQLite
+_LIMIT: ColumnElement[int] = bindparam("limit", type_=BigInteger)
+_OFFSET: ColumnElement[int] = bindparam("offset", type_=BigInteger)
 
 # More alternatives than this are not worth a query each, and the number of terms of a UNION is limited.
 _MAX_BRANCHES = 8
@@ -149,25 +151,25 @@ _ROUNDING = 1024
 # -- queries with their values ----------------------------------------------------------------------------
 
 
-def page(query: JobQuery) -> BoundQuery:
+def page(query: JobQuery, sql: DialectSql) -> BoundQuery:
     """Query for one page: the summaries, concatenated."""
-    shape, values = _shape(query)
-    return BoundQuery(_page_statement(shape), {**values, "limit": query.limit, "offset": query.offset})
+    shape, values = _shape(query, sql)
+    return BoundQuery(_page_statement(shape, sql), {**values, "limit": query.limit, "offset": query.offset})
 
 
-def ids(query: JobQuery) -> BoundQuery:
+def ids(query: JobQuery, sql: DialectSql) -> BoundQuery:
     """Query for the ids of one page, in its order."""
-    shape, values = _shape(query)
-    return BoundQuery(_ids_statement(shape), {**values, "limit": query.limit, "offset": query.offset})
+    shape, values = _shape(query, sql)
+    return BoundQuery(_ids_statement(shape, sql), {**values, "limit": query.limit, "offset": query.offset})
 
 
-def count(query: JobQuery) -> BoundQuery:
+def count(query: JobQuery, sql: DialectSql) -> BoundQuery:
     """Query for the number of matching jobs."""
-    shape, values = _shape(query)
-    return BoundQuery(_count_statement(shape._replace(field=_DEFAULT_ORDER, direction="")), values)
+    shape, values = _shape(query, sql)
+    return BoundQuery(_count_statement(shape._replace(field=_DEFAULT_ORDER, direction=""), sql), values)
 
 
-def _shape(query: JobQuery) -> tuple[_Shape, dict[str, Any]]:
+def _shape(query: JobQuery, sql: DialectSql) -> tuple[_Shape, dict[str, Any]]:
     field, _, direction = query.order.partition(",")
     if field not in _ORDERS or direction not in ("ASC", "DESC"):
         field, direction = _DEFAULT_ORDER, "DESC"
@@ -185,8 +187,8 @@ def _shape(query: JobQuery) -> tuple[_Shape, dict[str, Any]]:
     }
     keyword = None
     if query.keyword:
-        keyword = search.match_of(query.keyword)
-        values.update(search.values_of(query.keyword))
+        keyword = sql.keyword_match(query.keyword)
+        values.update(sql.keyword_values(query.keyword))
     sizes = {name: len(items) for name, items in lists.items()}
     return _Shape(field, direction, keyword, **sizes), values
 
@@ -205,22 +207,19 @@ def _distinct(values: Iterable[str]) -> Sequence[str]:
 
 
 @lru_cache(maxsize=256)
-def _page_statement(shape: _Shape) -> Prepared:
-    # The ids come from indexes alone; then the join goes through them in their order and concatenates.
-    ids = _ids(shape).limit(bindparam("limit")).offset(bindparam("offset")).subquery("page")
-    summaries = select(jobs.c.summary).select_from(cross_join(ids, jobs)).where(jobs.c.id == ids.c.id)
-    return Prepared(select(literal_column(CONCATENATED)).select_from(summaries.subquery("summaries")))
+def _page_statement(shape: _Shape, sql: DialectSql) -> Prepared:
+    return Prepared(sql.summaries_of(_ids(shape, sql).limit(_LIMIT).offset(_OFFSET)))
 
 
 @lru_cache(maxsize=256)
-def _ids_statement(shape: _Shape) -> Prepared:
-    page = _ids(shape).limit(bindparam("limit")).offset(bindparam("offset")).subquery("page")
+def _ids_statement(shape: _Shape, sql: DialectSql) -> Prepared:
+    page = _ids(shape, sql).limit(_LIMIT).offset(_OFFSET).subquery("page")
     return Prepared(select(page.c.id))
 
 
 @lru_cache(maxsize=256)
-def _count_statement(shape: _Shape) -> Prepared:
-    matches, filters = _matches(shape)
+def _count_statement(shape: _Shape, sql: DialectSql) -> Prepared:
+    matches, filters = _matches(shape, sql)
     number: Select[Any]
     if matches is None:
         first, *rest = (
@@ -240,12 +239,12 @@ def _count_statement(shape: _Shape) -> Prepared:
     return Prepared(number)
 
 
-def _ids(shape: _Shape) -> GenerativeSelect:
+def _ids(shape: _Shape, sql: DialectSql) -> GenerativeSelect:
     """Query for the ``id`` of every matching job, in order."""
     if shape.field == _DEFAULT_ORDER:
-        matches, filters = _matches(shape)
+        matches, filters = _matches(shape, sql)
         if matches is not None:
-            return _filtered(matches, filters, shape.direction)
+            return _filtered(matches, filters, shape.direction, sql)
         branches = _branches(filters)
         if len(branches) > 1:
             merged = union_all(
@@ -253,18 +252,18 @@ def _ids(shape: _Shape) -> GenerativeSelect:
             )
             return merged.order_by(*_directed(("submission_ms", "id"), shape.direction))
     keys = _directed(_ORDERS[shape.field], shape.direction)
-    return select(jobs.c.id).where(*_terms(_all_filters(shape))).order_by(*keys)
+    return select(jobs.c.id).where(*_terms(_all_filters(shape, sql))).order_by(*keys)
 
 
 def _directed(keys: Sequence[Any], direction: str) -> list[Any]:
     return [desc(key) for key in keys] if direction == "DESC" else list(keys)
 
 
-def _matches(shape: _Shape) -> tuple[_Matches | None, list[_Filter]]:
+def _matches(shape: _Shape, sql: DialectSql) -> tuple[_Matches | None, list[_Filter]]:
     """The jobs to start from, if a keyword or tags give them, and the remaining filters."""
     filters = _column_filters(shape)
     if shape.keyword is not None:
-        return _Matches(search.find(shape.keyword), ("place",)), filters + _tag_filters(shape)
+        return _Matches(sql.find(shape.keyword), ("place",)), filters + _tag_filters(shape)
     if not 0 < shape.tags_contain <= _MAX_BRANCHES:
         return None, filters + _tag_filters(shape)
     tagged = [
@@ -276,15 +275,15 @@ def _matches(shape: _Shape) -> tuple[_Matches | None, list[_Filter]]:
     return _Matches(query, ("submission_ms", "id")), filters + _tag_filters(shape, contain=False)
 
 
-def _filtered(matches: _Matches, filters: list[_Filter], direction: str) -> GenerativeSelect:
+def _filtered(matches: _Matches, filters: list[_Filter], direction: str, sql: DialectSql) -> GenerativeSelect:
     ordered = matches.query.order_by(*_directed(matches.order, direction))
     if not filters:
         return ordered
-    # The join goes through the matches in their order.
     hit = ordered.limit(_NO_LIMIT).offset(_NO_OFFSET).subquery("hit")
-    return (
+    joined = (
         select(hit.c.id).select_from(cross_join(hit, jobs)).where(jobs.c.id == hit.c.id, _conditions(filters))
     )
+    return sql.in_order_of(joined, _directed([hit.c[name] for name in matches.order], direction))
 
 
 def _branches(filters: list[_Filter]) -> list[list[ColumnElement[bool]]]:
@@ -303,10 +302,10 @@ def _branches(filters: list[_Filter]) -> list[list[ColumnElement[bool]]]:
 # -- filters ------------------------------------------------------------------------------------------------
 
 
-def _all_filters(shape: _Shape) -> list[_Filter]:
+def _all_filters(shape: _Shape, sql: DialectSql) -> list[_Filter]:
     filters = _column_filters(shape) + _tag_filters(shape)
     if shape.keyword is not None:
-        hits = search.find(shape.keyword).subquery("hit")
+        hits = sql.find(shape.keyword).subquery("hit")
         filters.append(_Filter((jobs.c.id.in_(select(hits.c.id)),), indexed=False))
     return filters
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, bindparam, func, literal_column, select, upda
 
 from paicluster.store.bulk_insert import chunks, insert_rows
 from paicluster.store.compiled_statements import Prepared, execute
+from paicluster.store.dialect_sql import dialect_of
 from paicluster.store.history import (
     TASKS,
     add_event,
@@ -165,9 +166,8 @@ def newest_id(conn: Connection) -> int:
 def ids_with(conn: Connection, text: str, since: int) -> list[int]:
     """Ids of jobs from ``since`` on that contain a text, in order."""
     query = select(job_specs.c.job_id).where(job_specs.c.job_id >= since).order_by(job_specs.c.job_id)
-    return list(
-        conn.execute(query.where(func.instr(job_specs.c.config + job_specs.c.job, text) > 0)).scalars()
-    )
+    contains = dialect_of(conn).contains(job_specs.c.config + job_specs.c.job, text)
+    return list(conn.execute(query.where(contains)).scalars())
 
 
 def job_spec(conn: Connection, job_id: int) -> JobSpecRow | None:

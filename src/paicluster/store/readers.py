@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
-from paicluster.store import sqlite
+from paicluster.store.backend import Backend
 from paiprotocol.errors import StoreError
 
 # After this time without a query a reader releases what it has mapped and cached.
@@ -23,16 +22,14 @@ _Deliver = Callable[[Any, Exception | None], None]
 class Readers:
     """Runs functions over a connection that sees one snapshot of the database. Used by Store only."""
 
-    def __init__(
-        self, engine: Engine, path: Path, count: int, *, idle_timeout_s: float = _IDLE_TIMEOUT_S
-    ) -> None:
+    def __init__(self, backend: Backend, count: int, *, idle_timeout_s: float = _IDLE_TIMEOUT_S) -> None:
         self._idle_timeout_s = idle_timeout_s
-        self._engine = engine
-        self._path = path
+        self._backend = backend
         self._queue: SimpleQueue[tuple[Callable[[Connection], Any], _Deliver] | None] = SimpleQueue()
         self._closing = False
         # For queries so small that passing them to a thread would take longer than running them.
-        self._inline: Connection | None = None
+        self._inline: Connection | None = backend.open_inline_reader() if backend.is_remote else None
+        self._is_reconnecting = False
         self._threads = [
             threading.Thread(target=self._run, name=f"store-reader-{n}", daemon=True) for n in range(count)
         ]
@@ -79,24 +76,49 @@ class Readers:
         if self._closing:
             raise StoreError("The cluster's database is closed.", status=503)
         try:
-            if self._inline is None:
-                self._inline = sqlite.open_inline_reader(self._engine)
-            return self._read(self._inline, fn)
+            return self._read(self._inline_connection(), fn)
         except Exception as error:
-            failure = sqlite.as_store_error(error, self._path)
+            if self._backend.is_passing(error):
+                self._reconnect_inline()
+            failure = self._backend.as_store_error(error)
             if failure is None or failure is error:
                 raise
             raise failure from None
 
+    def _inline_connection(self) -> Connection:
+        if self._inline is None:
+            if self._backend.is_remote:
+                self._reconnect_inline()
+                raise StoreError("The connection to the cluster's database was lost.", status=503)
+            self._inline = self._backend.open_inline_reader()
+        return self._inline
+
+    def _reconnect_inline(self) -> None:
+        """Open the connection again on another thread: that may take seconds."""
+        lost, self._inline = self._inline, None
+        if lost is not None:
+            self._backend.discard(lost)
+        if self._is_reconnecting:
+            return
+        self._is_reconnecting = True
+
+        def reconnect(_: Connection) -> None:
+            self._inline = self._backend.open_inline_reader()
+
+        def end(result: Any, error: Exception | None) -> None:
+            self._is_reconnecting = False
+
+        self._put(reconnect, end)
+
     def close(self) -> None:
         """Finish the queued reads, then end the threads."""
         self._closing = True
-        if self._inline is not None:
-            self._inline.close()
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
             thread.join()
+        if self._inline is not None:
+            self._backend.discard(self._inline)
 
     def _put(self, fn: Callable[[Connection], Any], deliver: _Deliver) -> None:
         if self._closing:
@@ -114,39 +136,37 @@ class Readers:
             except Empty:
                 idle = True
                 if conn is not None:
-                    sqlite.release_memory(conn)
-                    _trim()
+                    self._backend.rest_reader(conn)
                 continue
             if task is None:
                 break
             fn, deliver = task
             try:
                 if conn is None:
-                    conn = sqlite.open_reader(self._engine)
+                    conn = self._backend.open_reader()
                 if idle:
-                    sqlite.map_file(conn)
+                    self._backend.wake_reader(conn)
                     idle = False
-                result = self._read(conn, fn)
+                try:
+                    result = self._read(conn, fn)
+                except Exception as error:
+                    if not self._backend.is_passing(error):
+                        raise
+                    # A read changes nothing: it is repeated once, on another connection.
+                    lost, conn = conn, None
+                    self._backend.discard(lost)
+                    conn = self._backend.open_reader()
+                    result = self._read(conn, fn)
             except Exception as error:
-                deliver(None, sqlite.as_store_error(error, self._path) or error)
+                deliver(None, self._backend.as_store_error(error) or error)
             else:
                 deliver(result, None)
         if conn is not None:
-            conn.close()
+            self._backend.discard(conn)
 
     def _read(self, conn: Connection, fn: Callable[[Connection], Any]) -> Any:
-        sqlite.begin(conn)
+        self._backend.begin(conn)
         try:
             return fn(conn)
         finally:
-            sqlite.rollback(conn)
-
-
-def _trim() -> None:
-    """Return freed memory of the C library to the system: a page of a listing is megabytes."""
-    import ctypes
-
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError):
-        pass  # not glibc
+            self._backend.rollback(conn)

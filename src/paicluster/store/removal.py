@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, and_, delete, func, select
+from sqlalchemy import Connection, and_, delete, select
 
-from paicluster.store.search import forget_jobs
+from paicluster.store.dialect_sql import dialect_of
 from paicluster.store.tables import job_specs, job_templates, jobs, source_owners, tasks
 from paicluster.store.writer import touch_all
 
@@ -52,34 +52,30 @@ def finished_uids(conn: Connection) -> set[str]:
 def used_by_unfinished(conn: Connection, text: str) -> bool:
     """Whether an unfinished job contains this text: what it refers to must be kept."""
     query = select(jobs.c.id).join(job_specs, jobs.c.id == job_specs.c.job_id).where(~_FINISHED)
-    return (
-        conn.execute(query.where(func.instr(job_specs.c.config + job_specs.c.job, text) > 0).limit(1)).first()
-        is not None
-    )
+    contains = dialect_of(conn).contains(job_specs.c.config + job_specs.c.job, text)
+    return conn.execute(query.where(contains).limit(1)).first() is not None
 
 
 def used_by_template(conn: Connection, sha256: str) -> bool:
     """Whether a template of one of its owners names this source archive: others cannot use it."""
     is_owner = and_(source_owners.c.username == job_templates.c.username, source_owners.c.sha256 == sha256)
     query = select(job_templates.c.name).join(source_owners, is_owner)
-    return (
-        conn.execute(query.where(func.instr(job_templates.c.protocol, sha256) > 0).limit(1)).first()
-        is not None
-    )
+    contains = dialect_of(conn).contains(job_templates.c.protocol, sha256)
+    return conn.execute(query.where(contains).limit(1)).first() is not None
 
 
 def unfinished_requests(conn: Connection, text: str) -> list[str]:
     """Resource requests of unfinished jobs that contain this text."""
     request = job_specs.c.resource_request
     query = select(request).join(jobs, jobs.c.id == job_specs.c.job_id).where(~_FINISHED)
-    return list(conn.execute(query.where(func.instr(request, text) > 0)).scalars())
+    return list(conn.execute(query.where(dialect_of(conn).contains(request, text))).scalars())
 
 
 def delete_jobs(conn: Connection, job_ids: Sequence[int]) -> int:
     """Delete finished jobs. Their names can be used again."""
     finished = list(conn.execute(select(jobs.c.id).where(_FINISHED, jobs.c.id.in_(job_ids))).scalars())
     if finished:
-        forget_jobs(conn, finished)
+        dialect_of(conn).forget_jobs(conn, finished)
         conn.execute(delete(jobs).where(jobs.c.id.in_(finished)))
         touch_all(conn, finished)
     return len(finished)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, literal, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Connection, delete, select
 
-from paicluster.store.tables import source_owners, users
+from paicluster.store.compiled_statements import execute
+from paicluster.store.tables import source_owners
 
 
 def add_owner(conn: Connection, sha256: str, username: str) -> None:
     """Add an owner; without effect when the user was removed while the archive was uploaded."""
-    row = select(literal(sha256), users.c.username).where(users.c.username == username)
-    conn.execute(insert(source_owners).from_select(["sha256", "username"], row).on_conflict_do_nothing())
+    execute(
+        conn,
+        "INSERT INTO source_owners (sha256, username) SELECT ?, username FROM users WHERE username = ?"
+        " ON CONFLICT DO NOTHING",
+        (sha256, username),
+    ).close()
 
 
 def is_owner(conn: Connection, sha256: str, username: str) -> bool:

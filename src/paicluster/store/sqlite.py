@@ -22,12 +22,6 @@ BUSY_TIMEOUT_S = 30.0
 # How much of the database a reader maps; pages beyond it are read one by one.
 _MMAP_BYTES = 1 << 30
 
-# The column "summary" of all rows as one byte string; a text would be copied twice more.
-CONCATENATED = "CAST(group_concat(summary, ',') AS BLOB)"
-
-# The largest job id ever used, also when that job was deleted.
-LAST_JOB_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'"
-
 _MIN_VERSION = (3, 35)
 
 # About the longest path SQLite accepts, with the suffixes of the files beside the database.

@@ -31,7 +31,7 @@ def get_token(conn: Connection, token_id: str) -> TokenRow | None:
 
 
 def list_tokens(
-    conn: Connection, username: str, now_ms: int, *, offset: int = 0, limit: int = 1 << 60
+    conn: Connection, username: str, now_ms: int, *, offset: int = 0, limit: int | None = None
 ) -> list[TokenRow]:
     """A user's tokens that have not expired, oldest first."""
     query = select(tokens).where(

@@ -80,7 +80,7 @@ def update_user(conn: Connection, username: str, **columns: Any) -> bool:
     return True
 
 
-def list_users(conn: Connection, *, offset: int = 0, limit: int = 1 << 60) -> list[UserRow]:
+def list_users(conn: Connection, *, offset: int = 0, limit: int | None = None) -> list[UserRow]:
     query = select(users).order_by(users.c.username).limit(limit).offset(offset)
     return [UserRow(*row) for row in conn.execute(query)]
 

@@ -11,13 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection
 
-from paicluster.store import sqlite
+from paicluster.store.backend import Backend
 from paicluster.store.change_feed import ChangeFeed, ChangeSet
 from paicluster.store.compiled_statements import execute
 from paicluster.store.rows import JobRow, PendingJob, SummaryRenderer
@@ -149,11 +148,11 @@ class Writer:
     """Owns the writing connection. :class:`paicluster.store.Store` is its only user."""
 
     def __init__(
-        self, conn: Connection, path: Path, feed: ChangeFeed, render_summary: SummaryRenderer
+        self, conn: Connection, backend: Backend, feed: ChangeFeed, render_summary: SummaryRenderer
     ) -> None:
-        self._conn = conn
-        conn.info[_SUMMARY_RENDERER] = render_summary
-        self._path = path
+        self._backend = backend
+        self._render_summary = render_summary
+        self._use(conn)
         self._feed = feed
         self._pending: deque[_Op] = deque()
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -166,6 +165,14 @@ class Writer:
         self._had_company = False
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
+
+    @property
+    def connection(self) -> Connection:
+        return self._conn
+
+    def _use(self, conn: Connection) -> None:
+        self._conn = conn
+        conn.info[_SUMMARY_RENDERER] = self._render_summary
 
     # -- on the callers' threads ------------------------------------------------------------------
 
@@ -222,7 +229,7 @@ class Writer:
             self._write_batches()
         except BaseException as error:
             # Without its writer the server would accept requests and answer none of them.
-            _exit_process(error, self._path)
+            _exit_process(error, self._backend.name)
 
     def _write_batches(self) -> None:
         while True:
@@ -231,9 +238,9 @@ class Writer:
                 return
             changes = ChangeSet()
             try:
-                changes = self._commit(batch)
+                changes = self._commit_and_recover(batch)
             except Exception as error:
-                failure = sqlite.as_store_error(error, self._path)
+                failure = self._backend.as_store_error(error)
                 if failure is None:
                     _log.exception("batch of %d writes failed", len(batch))
                     failure = StoreError(f"The cluster's database could not be written ({error}).")
@@ -261,32 +268,61 @@ class Writer:
         self._had_company = len(batch) > 1
         return batch
 
-    def _commit(self, batch: list[_Op]) -> ChangeSet:
-        """Run a batch in one transaction; its changes, once committed."""
+    def _commit_and_recover(self, batch: list[_Op]) -> ChangeSet:
+        """Run a batch; after a failure that passes, such as a lost connection, repeat it."""
+        attempt = 0
+        while True:
+            changes = ChangeSet()
+            try:
+                return self._commit(batch, changes)
+            except Exception as error:
+                attempt += 1
+                if not self._backend.is_passing(error):
+                    raise
+                recovery = self._backend.recover_writer(self._conn, error, attempt)
+                if recovery is None:
+                    raise
+                if recovery.conn is not self._conn:
+                    self._use(recovery.conn)
+                if recovery.is_committed:
+                    self.commits += 1
+                    return changes
+                for op in batch:
+                    op.result, op.error = None, None
+
+    def _commit(self, batch: list[_Op], changes: ChangeSet) -> ChangeSet:
+        """Run a batch in one transaction; ``changes`` are its changes, once committed."""
         conn = self._conn
         units = _units(batch)
-        changes = conn.info[_CHANGES] = ChangeSet()
-        sqlite.begin(conn)
+        conn.info[_CHANGES] = changes
+        self._backend.begin(conn)
         try:
             if len(units) > 1:
                 for unit in units:
                     self._run_guarded(unit, changes)
             elif not _run_unit(conn, units[0]):
                 # A single unit needs no savepoint: rolling everything back is the same.
-                sqlite.rollback(conn)
-                changes = ChangeSet()
+                self._raise_passing(units[0])
+                self._backend.rollback(conn)
+                changes.clear()
                 if not self._divisible(units[0]):
                     self._translate_errors(units[0])
                     return changes
-                sqlite.begin(conn)
+                self._backend.begin(conn)
                 self._run_separately(units[0], changes)
-            sqlite.commit(conn)
+            self._backend.commit(conn)
         except BaseException:
             # Leave the connection clean after any error: the next batch must find it usable.
-            sqlite.rollback(conn)
+            self._backend.rollback(conn)
             raise
         self.commits += 1
         return changes
+
+    def _raise_passing(self, unit: list[_Op]) -> None:
+        """Raise an error that is not the write's own: all of the batch is to be repeated."""
+        error = unit[0].error
+        if error is not None and self._backend.is_passing(error):
+            raise error
 
     def _run_guarded(self, unit: list[_Op], changes: ChangeSet) -> None:
         """Run one unit inside a savepoint, so that a failure undoes only its own changes."""
@@ -297,7 +333,8 @@ class Writer:
             execute(conn, "RELEASE SAVEPOINT unit")
             changes.add(unit_changes)
             return
-        if sqlite.transaction_lost(conn):
+        self._raise_passing(unit)
+        if self._backend.transaction_lost(conn):
             raise unit[0].error or StoreError("The cluster's database rolled back a transaction.")
         execute(conn, "ROLLBACK TO SAVEPOINT unit")
         execute(conn, "RELEASE SAVEPOINT unit")
@@ -309,7 +346,7 @@ class Writer:
     def _divisible(self, unit: list[_Op]) -> bool:
         """Whether running the items one by one may help: one of them failed, not the disk."""
         error = unit[0].error
-        return len(unit) > 1 and error is not None and sqlite.as_store_error(error, self._path) is None
+        return len(unit) > 1 and error is not None and self._backend.as_store_error(error) is None
 
     def _run_separately(self, unit: list[_Op], changes: ChangeSet) -> None:
         """Run each item separately, so that only the one that raises is rejected."""
@@ -320,7 +357,7 @@ class Writer:
     def _translate_errors(self, unit: list[_Op]) -> None:
         for op in unit:
             if op.error is not None:
-                op.error = sqlite.as_store_error(op.error, self._path) or op.error
+                op.error = self._backend.as_store_error(op.error) or op.error
 
     def _deliver(self, batch: list[_Op], changes: ChangeSet) -> None:
         self.failure = next((op.error for op in batch if isinstance(op.error, StoreError)), None)
@@ -353,11 +390,11 @@ class Writer:
         self._feed.publish_all(changes)
 
 
-def _exit_process(error: BaseException, path: Path) -> None:
+def _exit_process(error: BaseException, database: str) -> None:
     """End the process at once. Tasks keep running, and the next server adopts them."""
     _log.critical("The database writer failed:", exc_info=error)
     sys.stderr.write(
-        f"paicluster: The writer of the database {path} failed ({type(error).__name__}: {error}); "
+        f"paicluster: The writer of the database {database} failed ({type(error).__name__}: {error}); "
         "the process exits.\nStart the server again; its log has the details.\n"
     )
     sys.stderr.flush()

@@ -46,7 +46,7 @@ def test_newest_backups_are_kept_however_old() -> None:
 
 def test_backup_is_private_complete_and_one_file(store: Store, tmp_path: Path) -> None:
     add(store, "alice")
-    backup = BackupFolder(tmp_path / "backups").take(store.path)
+    backup = BackupFolder(tmp_path / "backups").take(tmp_path / "cluster.db")
     assert [file.name for file in backup.path.parent.iterdir()] == [backup.path.name]
     assert backup.path.stat().st_mode & 0o777 == 0o600
     assert backup.path.parent.stat().st_mode & 0o777 == 0o700
@@ -70,7 +70,7 @@ def test_backup_is_consistent_while_the_store_is_written(store: Store, tmp_path:
         folder = BackupFolder(tmp_path / "backups")
         for _ in range(5):
             before = writes
-            backup = folder.take(store.path)
+            backup = folder.take(tmp_path / "cluster.db")
             with closing(sqlite3.connect(f"file:{backup.path}?immutable=1", uri=True)) as conn:
                 assert conn.execute("PRAGMA integrity_check").fetchone() == ("ok",)
                 assert conn.execute("SELECT count(*) FROM users").fetchone()[0] >= before
@@ -83,14 +83,14 @@ def test_damaged_database_replaces_no_backup(store: Store, tmp_path: Path) -> No
     for number in range(200):
         add(store, f"user{number}")
     folder = BackupFolder(tmp_path / "backups")
-    good = folder.take(store.path)
+    good = folder.take(tmp_path / "cluster.db")
     store.close()
-    with store.path.open("r+b") as file:
+    with (tmp_path / "cluster.db").open("r+b") as file:
         for page in range(10, 40):
             file.seek(page * PAGE)
             file.write(os.urandom(PAGE))
     with pytest.raises(StoreError, match="is damaged"):
-        folder.take(store.path)
+        folder.take(tmp_path / "cluster.db")
     assert [backup.path for backup in folder.backups()] == [good.path]
     assert [file.name for file in folder.path.iterdir()] == [good.path.name]
 
@@ -100,23 +100,23 @@ def test_backup_that_a_kill_interrupted_is_removed_by_the_next(store: Store, tmp
     folder.path.mkdir()
     (folder.path / "cluster-20260101T000000Z.partial").write_text("half")
     assert folder.backups() == []
-    folder.take(store.path)
+    folder.take(tmp_path / "cluster.db")
     assert len(list(folder.path.iterdir())) == 1
 
 
 def test_folder_that_cannot_be_used_is_one_sentence(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"The folder .*/file/backups cannot be used: Not a directory\."):
-        BackupFolder(tmp_path / "file" / "backups").take(store.path)
+        BackupFolder(tmp_path / "file" / "backups").take(tmp_path / "cluster.db")
 
 
 def test_return_to_a_backup_keeps_the_replaced_files(store: Store, tmp_path: Path) -> None:
     add(store, "alice")
-    backup = BackupFolder(tmp_path / "backups").take(store.path)
+    backup = BackupFolder(tmp_path / "backups").take(tmp_path / "cluster.db")
     add(store, "bob")
     store.close()
-    return_to(backup.path, store.path, tmp_path / "aside")
-    again = Store.open(store.path)
+    return_to(backup.path, tmp_path / "cluster.db", tmp_path / "aside")
+    again = Store.open(tmp_path / "cluster.db")
     names = {user.username for user in again.read_sync(list_users)}
     again.close()
     assert "alice" in names
@@ -130,7 +130,7 @@ def test_return_to_a_backup_keeps_the_replaced_files(store: Store, tmp_path: Pat
 def test_damaged_or_foreign_backup_changes_nothing(store: Store, tmp_path: Path) -> None:
     add(store, "alice")
     store.close()
-    before = store.path.read_bytes()
+    before = (tmp_path / "cluster.db").read_bytes()
     damaged = bytearray(before)
     damaged[5 * PAGE : 40 * PAGE] = os.urandom(35 * PAGE)
     with closing(sqlite3.connect(tmp_path / "foreign")) as conn:
@@ -139,8 +139,8 @@ def test_damaged_or_foreign_backup_changes_nothing(store: Store, tmp_path: Path)
     (tmp_path / "text").write_text("no database" * 1000)
     for name in ("foreign", "damaged", "text"):
         with pytest.raises(StoreError) as raised:
-            return_to(tmp_path / name, store.path, tmp_path / "aside")
+            return_to(tmp_path / name, tmp_path / "cluster.db", tmp_path / "aside")
         assert "\n" not in raised.value.message
-        assert store.path.read_bytes() == before
+        assert (tmp_path / "cluster.db").read_bytes() == before
         assert not (tmp_path / "aside").exists()
     assert not list(tmp_path.glob("*.restoring*"))

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 
 from paicluster.api.v2.job_summaries import render_summary
-from paicluster.store import Store, job_query, jobs, search
+from paicluster.store import Store, job_query, jobs
 from paicluster.store.job_failures import cause_of
 from paicluster.store.jobs import Inserted, JobQuery, JobRow, NewJob
 from paicluster.store.rows import AttemptRow
+from paicluster.store.sqlite_sql import INDEX_BATCH, SqliteSql
 from paiprotocol.errors import InvalidParameters
 
 USERS = ("alice", "bob", "x")
@@ -220,7 +221,7 @@ def test_keyword_finds_indexed_and_unindexed_jobs(listing: tuple[Store, list[Job
         lambda conn: conn.exec_driver_sql("SELECT upto FROM job_search_progress").scalar()
     )
     assert indexed is not None
-    assert search.BATCH <= indexed < rows[-1].id
+    assert INDEX_BATCH <= indexed < rows[-1].id
     names, total = listed(store, JobQuery(keyword="train", with_total=True))
     expected = model(rows, JobQuery(keyword="train"))
     assert (names, total) == expected
@@ -258,7 +259,7 @@ def test_orders_and_single_filters_need_no_sort(listing: tuple[Store, list[JobRo
 
     def check(conn: Connection) -> None:
         for query in queries:
-            statement, values = job_query.page(query)
+            statement, values = job_query.page(query, SqliteSql())
             text, parameters = statement.bind(conn, values)
             plan = conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", tuple(parameters)).fetchall()
             steps = [str(row[3]) for row in plan]
@@ -279,7 +280,7 @@ def test_jobs_of_a_user_in_a_state_are_counted_and_listed_from_an_index_alone(
     assert set(names) <= {row.framework for row in matches} and len(names) == min(5, len(matches))
 
     def check(conn: Connection) -> None:
-        for bound in (job_query.page(query), job_query.count(query)):
+        for bound in (job_query.page(query, SqliteSql()), job_query.count(query, SqliteSql())):
             text, parameters = bound.statement.bind(conn, bound.values)
             plan = conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", tuple(parameters)).fetchall()
             steps = " ".join(str(row[3]) for row in plan)

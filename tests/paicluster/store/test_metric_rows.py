@@ -158,13 +158,15 @@ def test_rows_go_with_their_job(store: Store, job_id: int, tmp_path: Path) -> No
     )
     add(store, part)
     # Infinity is no damage.
-    assert [str(problem) for problem in row_problems(store.path) if "metric" in problem.table] == []
+    assert [
+        str(problem) for problem in row_problems(tmp_path / "cluster.db") if "metric" in problem.table
+    ] == []
     done = {"sub_state": "Completed", "completed_ms": 1}
     store.write_sync(lambda conn: jobs.update_job(conn, job_id, **done))
     assert store.write_sync(lambda conn: removal.delete_jobs(conn, [job_id])) == 1
     # The collector may come late.
     assert add(store, part) == {}
-    with closing(sqlite3.connect(store.path)) as conn:
+    with closing(sqlite3.connect(tmp_path / "cluster.db")) as conn:
         counts = [
             conn.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
             for name in ("task_metrics", "metric_files")

@@ -18,10 +18,11 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from paicluster.api.v2.job_summaries import render_summary
-from paicluster.store import Store, jobs, schema_version, search
+from paicluster.store import Store, jobs, schema_version
 from paicluster.store.jobs import NewJob
 from paicluster.store.migrations import upgrade
 from paicluster.store.source_owners import archives_of
+from paicluster.store.sqlite_sql import SqliteSql
 from paicluster.store.users import add_user, get_user
 from paiprotocol.errors import StoreError
 from support.old_database import migrate_new_database, rewind_database
@@ -67,7 +68,7 @@ def test_creation_that_fails_leaves_an_empty_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "cluster.db"
-    monkeypatch.setattr(search, "CREATE_INDEX", (*search.CREATE_INDEX, "no SQL"))
+    monkeypatch.setattr(SqliteSql, "create_index", (*SqliteSql.create_index, "no SQL"))
     with pytest.raises(DBAPIError):
         Store.open(path)
     assert content_of(path).definitions == {}

@@ -6,9 +6,10 @@ import time
 from pathlib import Path
 
 from paicluster.api.v2.job_summaries import render_summary
-from paicluster.store import Store, sqlite
+from paicluster.store import Store
 from paicluster.store.jobs import JobQuery, NewJob, insert_jobs, list_jobs
 from paicluster.store.readers import Readers
+from paicluster.store.sqlite_backend import SqliteBackend
 
 
 def mapped(path: Path) -> bool:
@@ -22,8 +23,9 @@ def test_idle_reader_maps_no_part_of_the_database(tmp_path: Path) -> None:
     new = [NewJob("alice", f"job{n}", "default", "", "{}", n) for n in range(100)]
     store.write_sync(lambda conn: insert_jobs(conn, new))
     store.close()
-    engine = sqlite.make_engine(path)
-    readers = Readers(engine, path, 1, idle_timeout_s=0.2)
+    backend = SqliteBackend(path)
+    backend.open().close()
+    readers = Readers(backend, 1, idle_timeout_s=0.2)
     for _ in range(2):  # and again after the first idle period
         page = readers.run_and_wait(lambda conn: list_jobs(conn, JobQuery(with_total=True)))
         assert page.total == 100
@@ -33,4 +35,4 @@ def test_idle_reader_maps_no_part_of_the_database(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
     readers.close()
-    engine.dispose()
+    backend.close()

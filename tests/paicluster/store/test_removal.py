@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from sqlalchemy import text
 
-from paicluster.store import Store, jobs, removal, search
+from paicluster.store import Store, jobs, removal
 from paicluster.store.jobs import JobQuery, NewJob
+from paicluster.store.sqlite_sql import INDEX_BATCH
 
 
 def found(store: Store, keyword: str) -> int:
@@ -19,7 +20,7 @@ def found(store: Store, keyword: str) -> int:
 
 
 def test_removed_jobs_are_no_longer_found_by_keyword(store: Store, new_job: Callable[..., NewJob]) -> None:
-    count = search.BATCH + 20  # some are indexed, some not yet
+    count = INDEX_BATCH + 20  # some are indexed, some not yet
     made = store.write_sync(lambda conn: jobs.insert_jobs(conn, [new_job(f"job_{n}") for n in range(count)]))
     ids = [one.id for one in made]
     assert found(store, "job_") == count

@@ -331,11 +331,11 @@ def test_touched_job_is_published_only_after_a_commit(store: Store) -> None:
 
 
 @pytest.fixture
-def locked_by_another_program(store: Store) -> Iterator[Callable[[], None]]:
+def locked_by_another_program(store: Store, tmp_path: Path) -> Iterator[Callable[[], None]]:
     """Another program holds the write lock; calling the fixture's value releases it."""
     context = multiprocessing.get_context("spawn")
     locked, release = context.Event(), context.Event()
-    process = context.Process(target=hold_write_lock, args=(store.path, locked, release))
+    process = context.Process(target=hold_write_lock, args=(tmp_path / "cluster.db", locked, release))
     process.start()
     assert locked.wait(90)
     yield release.set
@@ -360,12 +360,12 @@ def test_write_waits_while_another_program_holds_the_lock(
 def test_lock_timeout_is_reported_in_one_sentence(
     store: Store, locked_by_another_program: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sqlite.raw_connection(store._write_connection).execute("PRAGMA busy_timeout=50")
+    sqlite.raw_connection(store._writer.connection).execute("PRAGMA busy_timeout=50")
     with pytest.raises(StoreError) as raised:
         store.write_sync(add("alice"))
     assert "Another program" in str(raised.value)
     assert "locked" not in str(raised.value)
     locked_by_another_program()
-    sqlite.raw_connection(store._write_connection).execute("PRAGMA busy_timeout=20000")
+    sqlite.raw_connection(store._writer.connection).execute("PRAGMA busy_timeout=20000")
     store.write_sync(add("alice"))
     assert names(store) == ["alice"]
