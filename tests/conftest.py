@@ -23,7 +23,13 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 pytest.register_assert_rewrite("support")
 
 # Servers of scope `session`: a fixture that each file imports would be another server for each.
-pytest_plugins = ["support.cloud_servers", "support.hadoop", "support.samba_server", "support.slurm_cluster"]
+pytest_plugins = [
+    "support.cloud_servers",
+    "support.hadoop",
+    "support.postgresql_server",
+    "support.samba_server",
+    "support.slurm_cluster",
+]
 
 # How long an example takes, or takes to be made, says more about the machine than about us.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
