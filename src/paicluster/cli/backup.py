@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from paicluster.cli.database_file import database_file
 from paicluster.cli.terminal import printable
 from paicluster.config import cluster_file
 from paicluster.engines.common import attempt_folder
@@ -64,7 +65,10 @@ def _home_and_file(parser: argparse.ArgumentParser) -> None:
 def backup(arguments: argparse.Namespace) -> int:
     """Write the backup: a consistent copy of the database, the keys, and the files with --with-files."""
     home, target = Path(arguments.home).expanduser().absolute(), Path(arguments.file).expanduser().absolute()
-    database = cluster_file.settings_of(cluster_file.of_options(arguments.home, None)).database_file
+    database = database_file(
+        cluster_file.settings_of(cluster_file.of_options(arguments.home, None)),
+        "Save the database with pg_dump --format=custom, then the folder keys and cluster.yaml of the home.",
+    )
     if not database.is_file():
         raise ConfigError(f"There is no cluster in {home}.")
     if target.exists() and not target.is_file():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paicluster.api.v2.job_summaries import render_summary
 from paicluster.cli.admin_api import home_option
+from paicluster.cli.database_file import database_file
 from paicluster.cli.restore_store import stop_unknown_tasks
 from paicluster.cli.terminal import printable
 from paicluster.config import cluster_file
@@ -45,7 +46,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def check_store(arguments: argparse.Namespace) -> int:
     settings = cluster_file.settings_of(cluster_file.of_options(arguments.home, arguments.config))
-    database = settings.database_file
+    database = database_file(settings, "Check it with PostgreSQL's own program: pg_amcheck DATABASE")
     if not database.is_file():
         raise ConfigError(f"There is no cluster in {settings.home}.")
     try:

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from paicluster.cli.admin_api import home_option
+from paicluster.cli.database_file import database_file
 from paicluster.cli.terminal import output_option, print_rows
 from paicluster.config import cluster_file
 from paicluster.config.settings import Settings
@@ -49,13 +50,15 @@ def restore_store(arguments: argparse.Namespace) -> int:
     settings = cluster_file.settings_of(cluster_file.of_options(arguments.home, arguments.config))
     if not settings.home.is_dir():
         raise ConfigError(f"There is no cluster in {settings.home}.")
+    database = database_file(
+        settings, "Return to a backup with PostgreSQL's own programs, while the server is stopped: pg_restore"
+    )
     folder = BackupFolder(settings.backup_folder)
     if arguments.backup is None:
         _list(folder, arguments.output)
         return 0
     with lock_home(settings.home):
         backup = _find(folder, arguments.backup)
-        database = settings.database_file
         aside = settings.home / time.strftime("replaced-%Y%m%dT%H%M%SZ", time.gmtime())
         try:
             return_to(backup, database, aside)

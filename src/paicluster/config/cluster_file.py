@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from paicluster.config.schema import CLUSTER, seconds
 from paicluster.config.sections import (
@@ -135,9 +136,47 @@ def _cross_checks(content: Mapping[str, Any], folder: Path) -> Iterator[Problem]
     yield from _check_engines(content)
     yield from _check_names(content)
     yield from _check_accounts(content)
-    database = content.get("database")
-    if isinstance(database, str) and "://" in database:
-        yield Problem(("database",), "only a database file is supported", suggestion="write a path")
+    yield from _check_database(content, folder)
+
+
+def _check_database(content: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
+    database = content.get("database", "")
+    file = content.get("database-password-file")
+    is_url = "://" in database
+    if file and not is_url:
+        yield Problem(
+            ("database-password-file",),
+            "the database is a file, which needs no password",
+            suggestion="set database: postgresql://USER@HOST/DATABASE",
+        )
+    elif file and not _under(folder, file).is_file():
+        yield Problem(("database-password-file",), f"there is no file {_under(folder, file)}")
+    if is_url:
+        yield from database_url_problems(database)
+
+
+def database_url_problems(url: str) -> Iterator[Problem]:
+    """What is wrong with the address of a database."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        yield Problem(("database",), f"is no address: {error}")
+        return
+    example = "postgresql://USER@HOST:PORT/DATABASE?sslmode=verify-full"
+    if parts.scheme not in ("postgresql", "postgres"):
+        yield Problem(
+            ("database",),
+            f"databases of the kind {parts.scheme} are not supported",
+            suggestion=f"write the path of a file, or {example}",
+        )
+    elif not parts.path.strip("/"):
+        yield Problem(("database",), "the address names no database", suggestion=f"write {example}")
+    elif ":" in parts.netloc.rpartition("@")[0] or "password=" in parts.query:
+        yield Problem(
+            ("database",),
+            "the address contains a password, which everyone who may read this file would see",
+            suggestion="set database-password-file, or the variable PAICLUSTER_DATABASE_PASSWORD",
+        )
 
 
 def _check_accounts(content: Mapping[str, Any]) -> Iterator[Problem]:
@@ -262,7 +301,12 @@ def _fields(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if "trusted-proxies" in listen:
         fields["trusted_proxies"] = tuple(listen["trusted-proxies"])
     if "database" in content:
-        fields["database"] = _under(folder, content["database"])
+        if "://" in content["database"]:
+            fields["database_url"] = content["database"]
+        else:
+            fields["database"] = _under(folder, content["database"])
+    if content.get("database-password-file"):
+        fields["database_password_file"] = _under(folder, content["database-password-file"])
     fields.update(_engine_fields(content))
     if "storages" in content:
         fields["storages"] = tuple(_storage(item, folder) for item in content["storages"])

@@ -164,7 +164,10 @@ _SECTIONS: dict[str, Node] = {
             ),
         }
     ),
-    "database": _FOLDER,
+    "database": Text(
+        "File of the database, or the address of one of PostgreSQL.", pattern=r"\S.*", form="a path"
+    ),
+    "database-password-file": Nullable(_FOLDER),
     "engine": EngineOrName(),
     "engines": ListOf(engine_node(), min_items=1),
     "virtual-clusters": MappingOf(Nullable(Fields({**RESOURCES, "engine": NAME})), key=NAME),

@@ -46,6 +46,9 @@ class Settings:
     trusted_proxies: tuple[str, ...] = ()
     # Database file, if not in the home.
     database: Path | None = None
+    # Of a database of PostgreSQL, instead of the file.
+    database_url: str | None = None
+    database_password_file: Path | None = None
     cpus: int | None = None
     memory_mb: int | None = None
     gpus: int | None = None

@@ -29,7 +29,8 @@ listen:
   # cors-origins: []                      # origins whose pages may use the API
   # trusted-proxies: []                   # proxies whose X-Forwarded-* headers are trusted
 
-# The database is one file, on a local disk.
+# The database is one file, on a local disk; or one of PostgreSQL (pip install 'openpaisdk[postgresql]'),
+# such as postgresql://pai@db.example.com/pai?sslmode=verify-full, with database-password-file beside it.
 # database: cluster.db
 
 {engines}

@@ -64,6 +64,7 @@ from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.services.work_journal import WorkJournal
 from paicluster.ssh.endpoint import SshEndpoint
 from paicluster.store import Store
+from paicluster.store.address import DatabaseAddress
 from paicluster.store.job_origins import SubmissionLimits
 from paicluster.web_apps.endpoint import Tls, WebApps
 from paiprotocol._version import __version__
@@ -97,7 +98,7 @@ class _BackgroundParts:
     work_journal: WorkJournal
     retention: RetentionSweeper
     storage_counter: StorageCounter
-    backups: BackupSchedule
+    backups: BackupSchedule | None
     ssh: SshEndpoint
     web_apps: WebApps | None
 
@@ -142,7 +143,8 @@ class Cluster:
         background.storage_counter.start()
         context.capacity.virtual_clusters.set_external(external_shares(self.settings, self.engines))
         background.retention.start()
-        background.backups.start()
+        if background.backups is not None:
+            background.backups.start()
         background.ssh.resume()
         await context.capacity.usage.start()
         self._started = True
@@ -157,7 +159,8 @@ class Cluster:
             await context.capacity.usage.close()
             await background.retention.close()
             await background.storage_counter.close()
-            await background.backups.close()
+            if background.backups is not None:
+                await background.backups.close()
             await context.jobs.source_checkouts.close()
             await context.jobs.packages.close()
             await self.controller.close()
@@ -269,7 +272,13 @@ def _engines(settings: Settings, user_count: UserCount) -> EngineRouter:
 
 
 def _open_store(settings: Settings) -> Store:
-    _check_database_not_empty(settings.database_file, settings.home / "keys")
+    keys = settings.home / "keys"
+    if settings.database_url is not None:
+        address = DatabaseAddress(
+            settings.database_url, settings.database_password_file, may_create=not keys.is_dir()
+        )
+        return Store.open(address, render_summary)
+    _check_database_not_empty(settings.database_file, keys)
     return Store.open(settings.database_file, render_summary)
 
 
@@ -399,7 +408,10 @@ def _retention(
     )
 
 
-def _backups(settings: Settings) -> BackupSchedule:
+def _backups(settings: Settings) -> BackupSchedule | None:
+    """None: a database server has backups of its own."""
+    if settings.database_url is not None:
+        return None
     return BackupSchedule(
         settings.database_file,
         settings.backup_folder,

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
-from paiprotocol.errors import StoreError
+from paiprotocol.errors import PaiError
 
 
 class Recovery(NamedTuple):
@@ -28,9 +28,6 @@ class Backend(Protocol):
 
     name: str
     """What messages call the database."""
-
-    is_remote: bool
-    """Whether connecting may take seconds: never on the event loop's thread."""
 
     def open(self) -> Connection:
         """Open, create or upgrade the database; the connection of the writer."""
@@ -77,8 +74,11 @@ class Backend(Protocol):
 
     # -- failures ---------------------------------------------------------------------------------
 
-    def as_store_error(self, error: BaseException) -> StoreError | None:
-        """Message for users of a failure of the database itself; None for any other error."""
+    def as_pai_error(self, error: BaseException) -> PaiError | None:
+        """Message for users of an error of the database; None for any other error.
+
+        A `StoreError` is a failure of the database itself, which what was run has no part in.
+        """
 
     def is_passing(self, error: BaseException) -> bool:
         """Whether the error says nothing about what was run: it may succeed when it is repeated."""

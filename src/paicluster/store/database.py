@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
+from paicluster.store.address import DatabaseAddress
 from paicluster.store.backend import Backend
 from paicluster.store.change_feed import ChangeFeed
 from paicluster.store.readers import Readers
@@ -38,16 +39,12 @@ class Store:
         self._closed = False
 
     @classmethod
-    def open(cls, path: Path, render_summary: SummaryRenderer = no_summary) -> Store:
-        """Open, create or upgrade a database in a file; StoreError: the reason in one sentence.
+    def open(cls, database: Path | DatabaseAddress, render_summary: SummaryRenderer = no_summary) -> Store:
+        """Open, create or upgrade the database; StoreError: the reason in one sentence.
 
         Jobs are written only with ``render_summary``: lists show what it rendered when a job last changed.
         """
-        return cls.open_backend(SqliteBackend(path), render_summary)
-
-    @classmethod
-    def open_backend(cls, backend: Backend, render_summary: SummaryRenderer = no_summary) -> Store:
-        """As :meth:`open`, a database of any kind."""
+        backend = SqliteBackend(database) if isinstance(database, Path) else _postgresql(database)
         return cls(backend, backend.open(), render_summary)
 
     async def write(self, fn: Callable[[Connection], T]) -> T:
@@ -120,3 +117,14 @@ class Store:
         self._backend.closing()
         self._writer.connection.close()
         self._backend.close()
+
+
+def _postgresql(address: DatabaseAddress) -> Backend:
+    try:
+        from paicluster.store.postgresql.backend import PostgresqlBackend
+    except ImportError as error:
+        raise StoreError(
+            f"A database of PostgreSQL needs psycopg, which cannot be imported ({error}).",
+            hint="Install it: pip install 'openpaisdk[postgresql]'",
+        ) from None
+    return PostgresqlBackend(address)

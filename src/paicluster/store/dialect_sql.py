@@ -28,6 +28,8 @@ class DialectSql(ABC):
 
     # Statements that create the index of texts, and what else the tables do not declare.
     create_index: Sequence[str]
+    # The columns of `find` by which jobs are in the order of the listing.
+    place: tuple[str, ...]
 
     @abstractmethod
     def next_job_ids(self, conn: Connection, count: int) -> Sequence[int]:
@@ -47,9 +49,9 @@ class DialectSql(ABC):
 
     @abstractmethod
     def find(self, match: KeywordMatch) -> GenerativeSelect:
-        """Query for ``id`` and ``place`` of jobs whose name, user or virtual cluster contains the keyword.
+        """Query for ``id`` and `place` of jobs whose name, user or virtual cluster contains the keyword.
 
-        The comparison is exact. By ``place`` the jobs are in the order of the listing.
+        The comparison is exact.
         """
 
     @abstractmethod

@@ -162,6 +162,8 @@ def attempts_of(conn: Connection, job_id: int) -> list[AttemptRow]:
 
 # -- events ---------------------------------------------------------------------------------------
 
+_MAX_MESSAGE_BYTES = 2000
+
 # By id, events are in the order in which they were last reported: the clock may have been set back meanwhile.
 # There is only one writer, so the ids can be assigned here, independent of the database.
 _ADD_EVENT = (
@@ -198,9 +200,28 @@ def add_event(
     A repetition only increments its count, so that it takes no space.
     """
     uid = str(uuid.uuid4())
-    values = (job_id, uid, type, reason, message, task_role, task_index, now_ms, now_ms, source, pending)
+    values = (
+        job_id,
+        uid,
+        type,
+        reason,
+        _bounded(message),
+        task_role,
+        task_index,
+        now_ms,
+        now_ms,
+        source,
+        pending,
+    )
     execute(conn, _ADD_EVENT, values).close()
     touch(conn, job_id)
+
+
+def _bounded(message: str) -> str:
+    """The message, cut to what fits into the index of messages on each database."""
+    if len(message) * 4 <= _MAX_MESSAGE_BYTES or len(data := message.encode()) <= _MAX_MESSAGE_BYTES:
+        return message
+    return data[:_MAX_MESSAGE_BYTES].decode(errors="ignore") + "…"
 
 
 def events_of(conn: Connection, job_id: int, type: str | None = None) -> list[EventRow]:

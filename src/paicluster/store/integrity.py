@@ -16,6 +16,7 @@ import os
 import sqlite3
 import struct
 import time
+from collections.abc import Mapping, Set
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -205,11 +206,18 @@ def check_schema(conn: Connection, path: Path, metadata: MetaData) -> None:
     columns: dict[str, set[str]] = {}
     for table, column in rows:
         columns.setdefault(table, set()).add(column)
+    if missing := missing_part(columns, metadata):
+        raise sqlite.damaged(path, missing)
+
+
+def missing_part(columns: Mapping[str, Set[str]], metadata: MetaData) -> str | None:
+    """Which table or column is missing. ``columns``: those of each table of a database."""
     for table in metadata.tables.values():
         if table.name not in columns:
-            raise sqlite.damaged(path, f"the table {table.name} is missing")
+            return f"the table {table.name} is missing"
         if missing := {column.name for column in table.columns} - columns[table.name]:
-            raise sqlite.damaged(path, f"the table {table.name} has no column {min(missing)}")
+            return f"the table {table.name} has no column {min(missing)}"
+    return None
 
 
 def problems_of(path: Path, *, quick: bool = False) -> list[str]:

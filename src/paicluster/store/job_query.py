@@ -263,7 +263,7 @@ def _matches(shape: _Shape, sql: DialectSql) -> tuple[_Matches | None, list[_Fil
     """The jobs to start from, if a keyword or tags give them, and the remaining filters."""
     filters = _column_filters(shape)
     if shape.keyword is not None:
-        return _Matches(sql.find(shape.keyword), ("place",)), filters + _tag_filters(shape)
+        return _Matches(sql.find(shape.keyword), sql.place), filters + _tag_filters(shape)
     if not 0 < shape.tags_contain <= _MAX_BRANCHES:
         return None, filters + _tag_filters(shape)
     tagged = [

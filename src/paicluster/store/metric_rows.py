@@ -6,7 +6,7 @@ Both are written in one transaction, so that no line is counted twice or lost, h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -151,8 +151,20 @@ def _remove_group(conn: Connection, job_id: int, uid: str, prefix: str) -> int:
 
 
 def _write(conn: Connection, rows: Sequence[tuple[Any, ...]], text_of: Callable[[int], str]) -> None:
-    for chunk in chunks(rows):
-        execute(conn, text_of(len(chunk)), [value for row in chunk for value in row]).close()
+    for distinct in _without_repetitions(rows):
+        for chunk in chunks(distinct):
+            execute(conn, text_of(len(chunk)), [value for row in chunk for value in row]).close()
+
+
+def _without_repetitions(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """All rows in order, in lists that have no metric twice: PostgreSQL merges a row once in a statement."""
+    part: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for row in rows:
+        if row[:3] in part:
+            yield list(part.values())
+            part = {}
+        part[row[:3]] = row
+    yield list(part.values())
 
 
 def _within_bound(
@@ -254,7 +266,9 @@ def metrics_of(conn: Connection, job_id: int, names: Collection[str] = ()) -> li
     )
     if names:
         text += f" AND task_metrics.name IN ({', '.join('?' * len(names))})"
-    text += " ORDER BY tasks.role_order, tasks.task_index, tasks.attempt, tasks.task_attempt"
+    text += (
+        " ORDER BY tasks.role_order, tasks.task_index, tasks.attempt, tasks.task_attempt, task_metrics.name"
+    )
     return [
         TaskMetric(order, index, name, MetricValues(*values))
         for order, index, name, *values in execute(conn, text, (job_id, *names)).fetchall()

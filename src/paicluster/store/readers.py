@@ -28,7 +28,9 @@ class Readers:
         self._queue: SimpleQueue[tuple[Callable[[Connection], Any], _Deliver] | None] = SimpleQueue()
         self._closing = False
         # For queries so small that passing them to a thread would take longer than running them.
-        self._inline: Connection | None = backend.open_inline_reader() if backend.is_remote else None
+        self._inline: Connection | None = None
+        # Whether that connection was lost, and could not be opened again at once.
+        self._is_lost = False
         self._is_reconnecting = False
         self._threads = [
             threading.Thread(target=self._run, name=f"store-reader-{n}", daemon=True) for n in range(count)
@@ -76,39 +78,56 @@ class Readers:
         if self._closing:
             raise StoreError("The cluster's database is closed.", status=503)
         try:
-            return self._read(self._inline_connection(), fn)
+            try:
+                return self._read(self._inline_connection(), fn)
+            except Exception as error:
+                if not self._backend.is_passing(error):
+                    raise
+                # An idle connection is lost when the database is restarted: most often it answers again.
+                self._forget_inline()
+                self._inline = self._backend.open_inline_reader()
+                return self._read(self._inline, fn)
         except Exception as error:
             if self._backend.is_passing(error):
+                self._is_lost = True
                 self._reconnect_inline()
-            failure = self._backend.as_store_error(error)
+            failure = self._backend.as_pai_error(error)
             if failure is None or failure is error:
                 raise
             raise failure from None
 
     def _inline_connection(self) -> Connection:
         if self._inline is None:
-            if self._backend.is_remote:
+            if self._is_lost:
                 self._reconnect_inline()
-                raise StoreError("The connection to the cluster's database was lost.", status=503)
+                raise StoreError(
+                    "The connection to the cluster's database was lost.",
+                    status=503,
+                    hint="It is opened again: repeat the request.",
+                )
             self._inline = self._backend.open_inline_reader()
         return self._inline
 
     def _reconnect_inline(self) -> None:
         """Open the connection again on another thread: that may take seconds."""
-        lost, self._inline = self._inline, None
-        if lost is not None:
-            self._backend.discard(lost)
+        self._forget_inline()
         if self._is_reconnecting:
             return
         self._is_reconnecting = True
 
         def reconnect(_: Connection) -> None:
             self._inline = self._backend.open_inline_reader()
+            self._is_lost = False
 
         def end(result: Any, error: Exception | None) -> None:
             self._is_reconnecting = False
 
         self._put(reconnect, end)
+
+    def _forget_inline(self) -> None:
+        lost, self._inline = self._inline, None
+        if lost is not None:
+            self._backend.discard(lost)
 
     def close(self) -> None:
         """Finish the queued reads, then end the threads."""
@@ -158,7 +177,7 @@ class Readers:
                     conn = self._backend.open_reader()
                     result = self._read(conn, fn)
             except Exception as error:
-                deliver(None, self._backend.as_store_error(error) or error)
+                deliver(None, self._backend.as_pai_error(error) or error)
             else:
                 deliver(result, None)
         if conn is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, and_, delete, select
+from sqlalchemy import Connection, and_, delete, func, select
 
 from paicluster.store.dialect_sql import dialect_of
 from paicluster.store.tables import job_specs, job_templates, jobs, source_owners, tasks

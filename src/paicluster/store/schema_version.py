@@ -5,6 +5,9 @@ Only an upgrade imports Alembic.
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Collection
+from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -21,9 +24,19 @@ REVISIONS = (
 HEAD = REVISIONS[-1]
 
 
+# In place of the revision of a file whose rows were moved to another database. Every version refuses it.
+_MOVED = "moved"
+
+
+def mark_moved(path: Path) -> None:
+    """Mark a file whose rows are in another database now: no server starts on it."""
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", (_MOVED,))
+
+
 def migrate(conn: Connection, path: Path) -> None:
     """Create or upgrade the schema in one transaction; an upgrade leaves a backup beside the database."""
-    revision = _revision(conn, path)
+    revision = revision_of(conn, sqlite.table_names(conn), str(path))
     if revision == HEAD:
         return
     if revision is None:
@@ -34,14 +47,13 @@ def migrate(conn: Connection, path: Path) -> None:
 
     sqlite.without_foreign_keys(conn, True)
     try:
-        upgrade(conn, HEAD)
+        upgrade(conn, HEAD, has_broken_references=sqlite.broken_foreign_keys)
     finally:
         sqlite.without_foreign_keys(conn, False)
 
 
-def _revision(conn: Connection, path: Path) -> str | None:
-    """Revision of the schema on disk; None for an empty database."""
-    tables = sqlite.table_names(conn)
+def revision_of(conn: Connection, tables: Collection[str], database: str) -> str | None:
+    """Revision of the schema of a database with these tables; None if it is empty."""
     if not tables:
         return None
     row = None
@@ -49,11 +61,16 @@ def _revision(conn: Connection, path: Path) -> str | None:
         row = conn.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
         conn.rollback()
     if row is None:
-        raise StoreError(f"{path} is a database, but not that of a cluster.")
+        raise StoreError(f"{database} is a database, but not that of a cluster.")
     revision = str(row[0])
+    if revision == _MOVED:
+        raise StoreError(
+            f"The jobs and users of {database} were moved to a database server (paicluster migrate-store).",
+            hint="Set `database` in cluster.yaml to its address.",
+        )
     if revision not in REVISIONS:
         raise StoreError(
-            f"The cluster's database {path} was made by a newer version"
+            f"The cluster's database {database} was made by a newer version"
             f" (schema {revision}; this one knows {HEAD}).",
             hint="Upgrade openpaisdk, or use another home.",
         )

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from paicluster.store import dialect_sql, integrity, schema_version, sqlite, tables
 from paicluster.store.backend import Recovery
 from paicluster.store.sqlite_sql import SqliteSql
-from paiprotocol.errors import StoreError
+from paiprotocol.errors import PaiError
 
 dialect_sql.register("sqlite", SqliteSql())
 
@@ -19,7 +19,6 @@ dialect_sql.register("sqlite", SqliteSql())
 class SqliteBackend:
     """A database in a file."""
 
-    is_remote = False
     begin = staticmethod(sqlite.begin)
     commit = staticmethod(sqlite.commit)
     rollback = staticmethod(sqlite.rollback)
@@ -79,7 +78,7 @@ class SqliteBackend:
         sqlite.release_memory(conn)
         _trim()
 
-    def as_store_error(self, error: BaseException) -> StoreError | None:
+    def as_pai_error(self, error: BaseException) -> PaiError | None:
         return sqlite.as_store_error(error, self._path)
 
     def is_passing(self, error: BaseException) -> bool:

@@ -64,6 +64,7 @@ class SqliteSql(DialectSql):
     """SQL of SQLite."""
 
     create_index: Sequence[str] = _CREATE_INDEX
+    place = ("place",)
 
     def next_job_ids(self, conn: Connection, count: int) -> Sequence[int]:
         # There is only one writer, so ids are assigned here: no statement has to return them.

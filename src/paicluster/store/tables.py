@@ -13,36 +13,32 @@ from sqlalchemy import (
     Float,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     Table,
-    Text,
     UniqueConstraint,
     false,
     func,
 )
-from sqlalchemy.types import TypeEngine
+
+from paicluster.store.column_types import ID, INTEGER, TEXT
 
 metadata = MetaData()
 
-# SQLite generates ids only for a column of type INTEGER; other databases need BIGINT for 64 bits.
-_Id: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
-
 
 def _job_id(**options: object) -> Column[int]:
-    return Column("job_id", _Id, ForeignKey("jobs.id", ondelete="CASCADE"), **options)  # type: ignore[arg-type]
+    return Column("job_id", ID, ForeignKey("jobs.id", ondelete="CASCADE"), **options)  # type: ignore[arg-type]
 
 
 users = Table(
     "users",
     metadata,
-    Column("username", Text, primary_key=True),
-    Column("password_hash", Text, nullable=False),
-    Column("email", Text, nullable=False),
+    Column("username", TEXT, primary_key=True),
+    Column("password_hash", TEXT, nullable=False),
+    Column("email", TEXT, nullable=False),
     Column("admin", Boolean, nullable=False),
-    Column("extension", Text, nullable=False),
+    Column("extension", TEXT, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("disabled_ms", BigInteger),
 )
@@ -50,18 +46,18 @@ users = Table(
 user_groups = Table(
     "user_groups",
     metadata,
-    Column("groupname", Text, primary_key=True),
-    Column("description", Text, nullable=False),
-    Column("external_name", Text, nullable=False),
+    Column("groupname", TEXT, primary_key=True),
+    Column("description", TEXT, nullable=False),
+    Column("external_name", TEXT, nullable=False),
     # JSON. The rights of its members are under `acls`.
-    Column("extension", Text, nullable=False),
+    Column("extension", TEXT, nullable=False),
 )
 
 group_members = Table(
     "group_members",
     metadata,
-    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
-    Column("groupname", Text, ForeignKey("user_groups.groupname", ondelete="CASCADE"), nullable=False),
+    Column("username", TEXT, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
+    Column("groupname", TEXT, ForeignKey("user_groups.groupname", ondelete="CASCADE"), nullable=False),
     PrimaryKeyConstraint("username", "groupname"),
     Index("group_members_by_group", "groupname", "username"),
 )
@@ -70,25 +66,25 @@ group_members = Table(
 virtual_clusters = Table(
     "virtual_clusters",
     metadata,
-    Column("name", Text, primary_key=True),
+    Column("name", TEXT, primary_key=True),
     # NULL: as in the settings.
-    Column("cpu", Integer),
-    Column("memory_mb", Integer),
-    Column("gpu", Integer),
+    Column("cpu", INTEGER),
+    Column("memory_mb", INTEGER),
+    Column("gpu", INTEGER),
     # In percent, as requested.
     Column("capacity", Float),
     Column("max_capacity", Float),
-    Column("status", Text, nullable=False),
+    Column("status", TEXT, nullable=False),
 )
 
 
 def _limits() -> list[Column[int]]:
     """Columns of a quota; NULL: not limited."""
     return [
-        Column("tasks", Integer),
-        Column("cpu", Integer),
+        Column("tasks", INTEGER),
+        Column("cpu", INTEGER),
         Column("memory_mb", BigInteger),
-        Column("gpu", Integer),
+        Column("gpu", INTEGER),
         Column("storage_bytes", BigInteger),
     ]
 
@@ -96,14 +92,14 @@ def _limits() -> list[Column[int]]:
 user_quotas = Table(
     "user_quotas",
     metadata,
-    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), primary_key=True),
+    Column("username", TEXT, ForeignKey("users.username", ondelete="CASCADE"), primary_key=True),
     *_limits(),
 )
 
 group_quotas = Table(
     "group_quotas",
     metadata,
-    Column("groupname", Text, ForeignKey("user_groups.groupname", ondelete="CASCADE"), primary_key=True),
+    Column("groupname", TEXT, ForeignKey("user_groups.groupname", ondelete="CASCADE"), primary_key=True),
     *_limits(),
 )
 
@@ -111,8 +107,8 @@ group_quotas = Table(
 source_owners = Table(
     "source_owners",
     metadata,
-    Column("sha256", Text, nullable=False),
-    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    Column("username", TEXT, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
     PrimaryKeyConstraint("sha256", "username"),
 )
 
@@ -120,10 +116,10 @@ source_owners = Table(
 storage_records = Table(
     "storage_records",
     metadata,
-    Column("kind", Text, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
     # The group that may use it; NULL: all users.
-    Column("groupname", Text),
+    Column("groupname", TEXT),
     # The record as JSON, sealed: it contains passwords and keys.
     Column("sealed", LargeBinary, nullable=False),
     PrimaryKeyConstraint("kind", "name"),
@@ -133,9 +129,9 @@ storage_records = Table(
 user_records = Table(
     "user_records",
     metadata,
-    Column("kind", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("username", TEXT, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     # The record as JSON, sealed: it may contain passwords.
     Column("sealed", LargeBinary, nullable=False),
@@ -147,13 +143,13 @@ user_records = Table(
 job_templates = Table(
     "job_templates",
     metadata,
-    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
-    Column("name", Text, nullable=False),
+    Column("username", TEXT, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
+    Column("name", TEXT, nullable=False),
     # The group whose members may use it; NULL: only its owner.
-    Column("groupname", Text, ForeignKey("user_groups.groupname", ondelete="SET NULL")),
-    Column("description", Text, nullable=False),
+    Column("groupname", TEXT, ForeignKey("user_groups.groupname", ondelete="SET NULL")),
+    Column("description", TEXT, nullable=False),
     # The job file, its secrets masked.
-    Column("protocol", Text, nullable=False),
+    Column("protocol", TEXT, nullable=False),
     Column("modified_ms", BigInteger, nullable=False),
     PrimaryKeyConstraint("username", "name"),
     Index("job_templates_by_group", "groupname", "name"),
@@ -162,39 +158,39 @@ job_templates = Table(
 jobs = Table(
     "jobs",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
+    Column("id", ID, primary_key=True, autoincrement=True),
     # The job's entry in a listing, ready to send, so that a listing is a concatenation. It comes first
     # because SQLite has to skip over the columns before it.
-    Column("summary", Text, nullable=False),
-    Column("framework", Text, nullable=False),
-    Column("username", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("debug_id", Text, nullable=False),
-    Column("vc", Text, nullable=False),
-    Column("priority", Text),
-    Column("state", Text, nullable=False),
-    Column("sub_state", Text, nullable=False),
-    Column("execution_type", Text, nullable=False),
-    Column("retries", Integer, nullable=False),
-    Column("retries_user", Integer, nullable=False),
-    Column("retries_platform", Integer, nullable=False),
-    Column("platform_streak", Integer, nullable=False),
+    Column("summary", TEXT, nullable=False),
+    Column("framework", TEXT, nullable=False),
+    Column("username", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("debug_id", TEXT, nullable=False),
+    Column("vc", TEXT, nullable=False),
+    Column("priority", TEXT),
+    Column("state", TEXT, nullable=False),
+    Column("sub_state", TEXT, nullable=False),
+    Column("execution_type", TEXT, nullable=False),
+    Column("retries", INTEGER, nullable=False),
+    Column("retries_user", INTEGER, nullable=False),
+    Column("retries_platform", INTEGER, nullable=False),
+    Column("platform_streak", INTEGER, nullable=False),
     Column("retry_delay_s", Float),
     Column("retry_at_ms", BigInteger),
     Column("submission_ms", BigInteger, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("launched_ms", BigInteger),
     Column("completed_ms", BigInteger),
-    Column("exit_code", Integer),
-    Column("total_gpus", Integer, nullable=False),
-    Column("total_tasks", Integer, nullable=False),
-    Column("total_roles", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("generation", Text, nullable=False),
+    Column("exit_code", INTEGER),
+    Column("total_gpus", INTEGER, nullable=False),
+    Column("total_tasks", INTEGER, nullable=False),
+    Column("total_roles", INTEGER, nullable=False),
+    Column("attempt", INTEGER, nullable=False),
+    Column("generation", TEXT, nullable=False),
     # A sorted JSON array, the same as in job_tags; here so that rendering a summary needs only this row.
-    Column("tags", Text, nullable=False),
+    Column("tags", TEXT, nullable=False),
     # Of a finished job: tasks of its last attempt that failed.
-    Column("failed_tasks", Integer),
+    Column("failed_tasks", INTEGER),
     sqlite_autoincrement=True,
 )
 c = jobs.c
@@ -221,16 +217,16 @@ Index(
 )
 Index("jobs_by_priority", func.coalesce(c.priority, "~"), c.submission_ms)
 _active = c.sub_state != "Completed"
-Index("jobs_active", c.id, sqlite_where=_active)
+Index("jobs_active", c.id, sqlite_where=_active, postgresql_where=_active)
 del c
 
 tokens = Table(
     "tokens",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("id", TEXT, primary_key=True),
+    Column("username", TEXT, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger),
     Index("tokens_of_user", "username", "created_ms"),
@@ -240,18 +236,18 @@ job_specs = Table(
     "job_specs",
     metadata,
     _job_id(primary_key=True),
-    Column("config", Text, nullable=False),
-    Column("job", Text, nullable=False),
+    Column("config", TEXT, nullable=False),
+    Column("job", TEXT, nullable=False),
     Column("sealed", LargeBinary),
     # Encoded for the scheduler, which then need not parse the job.
-    Column("resource_request", Text, nullable=False),
+    Column("resource_request", TEXT, nullable=False),
 )
 
 job_tags = Table(
     "job_tags",
     metadata,
     _job_id(nullable=False),
-    Column("tag", Text, nullable=False),
+    Column("tag", TEXT, nullable=False),
     # That of the job; it never changes, and lets the index return the jobs of a tag newest first.
     Column("submission_ms", BigInteger, nullable=False),
     PrimaryKeyConstraint("job_id", "tag"),
@@ -264,57 +260,57 @@ job_origins = Table(
     metadata,
     _job_id(primary_key=True),
     # 0: a user submitted it.
-    Column("depth", Integer, nullable=False),
+    Column("depth", INTEGER, nullable=False),
     # JSON: names of the jobs through which it was submitted, the first one first.
-    Column("chain", Text, nullable=False),
+    Column("chain", TEXT, nullable=False),
     # Number of jobs that it submitted itself.
-    Column("submitted", Integer, nullable=False),
+    Column("submitted", INTEGER, nullable=False),
 )
 
 attempts = Table(
     "attempts",
     metadata,
     _job_id(nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("sub_state", Text, nullable=False),
+    Column("attempt", INTEGER, nullable=False),
+    Column("sub_state", TEXT, nullable=False),
     Column("created_ms", BigInteger),
     Column("launched_ms", BigInteger),
     Column("completed_ms", BigInteger),
-    Column("exit_code", Integer),
-    Column("exit_type", Text),
-    Column("trigger_message", Text),
-    Column("trigger_role", Text),
-    Column("trigger_index", Integer),
-    Column("diagnostics", Text),
-    Column("runtime_exit", Text),
+    Column("exit_code", INTEGER),
+    Column("exit_type", TEXT),
+    Column("trigger_message", TEXT),
+    Column("trigger_role", TEXT),
+    Column("trigger_index", INTEGER),
+    Column("diagnostics", TEXT),
+    Column("runtime_exit", TEXT),
     PrimaryKeyConstraint("job_id", "attempt"),
 )
 
 tasks = Table(
     "tasks",
     metadata,
-    Column("uid", Text, primary_key=True),
+    Column("uid", TEXT, primary_key=True),
     _job_id(nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("role", Text, nullable=False),
-    Column("role_order", Integer, nullable=False),
-    Column("task_index", Integer, nullable=False),
-    Column("task_attempt", Integer, nullable=False),
-    Column("task_uid", Text, nullable=False),
-    Column("sub_state", Text, nullable=False),
-    Column("node", Text),
-    Column("ip", Text),
-    Column("ports", Text),
-    Column("gpus", Text),
+    Column("attempt", INTEGER, nullable=False),
+    Column("role", TEXT, nullable=False),
+    Column("role_order", INTEGER, nullable=False),
+    Column("task_index", INTEGER, nullable=False),
+    Column("task_attempt", INTEGER, nullable=False),
+    Column("task_uid", TEXT, nullable=False),
+    Column("sub_state", TEXT, nullable=False),
+    Column("node", TEXT),
+    Column("ip", TEXT),
+    Column("ports", TEXT),
+    Column("gpus", TEXT),
     Column("cpu", Float, nullable=False),
-    Column("memory_mb", Integer, nullable=False),
+    Column("memory_mb", INTEGER, nullable=False),
     Column("created_ms", BigInteger),
     Column("launched_ms", BigInteger),
     Column("completed_ms", BigInteger),
-    Column("exit_code", Integer),
-    Column("exit_info", Text),
-    Column("retries_total", Integer, nullable=False),
-    Column("retries_accountable", Integer, nullable=False),
+    Column("exit_code", INTEGER),
+    Column("exit_info", TEXT),
+    Column("retries_total", INTEGER, nullable=False),
+    Column("retries_accountable", INTEGER, nullable=False),
     Column("stop_requested", Boolean, nullable=False),
     Column("lost", Boolean, nullable=False),
     # In this order the index also serves all tasks of an attempt, which the controller reads at its start.
@@ -327,8 +323,8 @@ task_metrics = Table(
     metadata,
     _job_id(nullable=False),
     # Of the task attempt.
-    Column("uid", Text, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("uid", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
     Column("count", BigInteger, nullable=False),
     # NULL is NaN, which SQLite cannot store.
     Column("last_value", Float),
@@ -347,7 +343,7 @@ metric_files = Table(
     "metric_files",
     metadata,
     _job_id(nullable=False),
-    Column("uid", Text, nullable=False),
+    Column("uid", TEXT, nullable=False),
     Column("read_bytes", BigInteger, nullable=False),
     # The task has ended, and everything was read.
     Column("complete", Boolean, nullable=False),
@@ -359,18 +355,18 @@ metric_files = Table(
 events = Table(
     "events",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True),
+    Column("id", ID, primary_key=True, autoincrement=True),
     _job_id(nullable=False),
-    Column("uid", Text, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("message", Text, nullable=False),
-    Column("task_role", Text),
-    Column("task_index", Integer),
+    Column("uid", TEXT, nullable=False),
+    Column("type", TEXT, nullable=False),
+    Column("reason", TEXT, nullable=False),
+    Column("message", TEXT, nullable=False),
+    Column("task_role", TEXT),
+    Column("task_index", INTEGER),
     Column("first_ms", BigInteger, nullable=False),
     Column("last_ms", BigInteger, nullable=False),
-    Column("count", Integer, nullable=False),
-    Column("source", Text, nullable=False),
+    Column("count", INTEGER, nullable=False),
+    Column("source", TEXT, nullable=False),
     # Whether it tells why the job is pending.
     Column("pending", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("job_id", "type", "reason", "message", name="events_same"),
@@ -379,9 +375,9 @@ events = Table(
 idempotency = Table(
     "idempotency",
     metadata,
-    Column("username", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("body_sha256", Text, nullable=False),
+    Column("username", TEXT, nullable=False),
+    Column("key", TEXT, nullable=False),
+    Column("body_sha256", TEXT, nullable=False),
     _job_id(nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     # The key first: a batch of keys of several users is looked up in one query.

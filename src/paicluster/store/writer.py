@@ -240,7 +240,7 @@ class Writer:
             try:
                 changes = self._commit_and_recover(batch)
             except Exception as error:
-                failure = self._backend.as_store_error(error)
+                failure = self._backend.as_pai_error(error)
                 if failure is None:
                     _log.exception("batch of %d writes failed", len(batch))
                     failure = StoreError(f"The cluster's database could not be written ({error}).")
@@ -346,7 +346,11 @@ class Writer:
     def _divisible(self, unit: list[_Op]) -> bool:
         """Whether running the items one by one may help: one of them failed, not the disk."""
         error = unit[0].error
-        return len(unit) > 1 and error is not None and self._backend.as_store_error(error) is None
+        return (
+            len(unit) > 1
+            and error is not None
+            and not isinstance(self._backend.as_pai_error(error), StoreError)
+        )
 
     def _run_separately(self, unit: list[_Op], changes: ChangeSet) -> None:
         """Run each item separately, so that only the one that raises is rejected."""
@@ -357,7 +361,7 @@ class Writer:
     def _translate_errors(self, unit: list[_Op]) -> None:
         for op in unit:
             if op.error is not None:
-                op.error = self._backend.as_store_error(op.error) or op.error
+                op.error = self._backend.as_pai_error(op.error) or op.error
 
     def _deliver(self, batch: list[_Op], changes: ChangeSet) -> None:
         self.failure = next((op.error for op in batch if isinstance(op.error, StoreError)), None)

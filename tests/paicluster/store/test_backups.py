@@ -20,6 +20,11 @@ DAY_S = 24 * HOUR_S
 PAGE = 4096
 
 
+@pytest.fixture
+def store(store_in_a_file: Store) -> Store:
+    return store_in_a_file
+
+
 def add(store: Store, name: str) -> None:
     store.write_sync(lambda conn: add_user(conn, name, "x" * 2000, created_ms=0))
 

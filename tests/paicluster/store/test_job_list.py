@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from paicluster.store.jobs import Inserted, JobQuery, JobRow, NewJob
 from paicluster.store.rows import AttemptRow
 from paicluster.store.sqlite_sql import INDEX_BATCH, SqliteSql
 from paiprotocol.errors import InvalidParameters
+from support.databases import KINDS, database_of
 
 USERS = ("alice", "bob", "x")
 VCS = ("default", "vision", "ali")
@@ -44,13 +46,27 @@ FIELDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def listing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[JobRow]]]:
+@pytest.fixture(scope="module", params=KINDS)
+def listing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Store, list[JobRow]]]:
     """A store with 700 different jobs: more than one batch of the keyword index."""
-    import random
+    with database_of(request, tmp_path_factory.mktemp("listing")) as database:
+        store = Store.open(database, render_summary)
+        yield store, fill(store)
+        store.close()
 
-    dice = random.Random(7)
+
+@pytest.fixture(scope="module")
+def listing_in_a_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[JobRow]]]:
+    """The same on SQLite, for tests of its plans."""
     store = Store.open(tmp_path_factory.mktemp("listing") / "cluster.db", render_summary)
+    yield store, fill(store)
+    store.close()
+
+
+def fill(store: Store) -> list[JobRow]:
+    dice = random.Random(7)
     new = [
         NewJob(
             dice.choice(USERS),
@@ -68,7 +84,7 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, l
         for n in range(700)
     ]
 
-    def fill(conn: Connection) -> None:
+    def insert(conn: Connection) -> None:
         for start in range(0, len(new), 50):
             for result in jobs.insert_jobs(conn, new[start : start + 50]):
                 if isinstance(result, Inserted):
@@ -85,10 +101,9 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, l
             columns["launched_ms"] = min(columns["completed_ms"], job_id % 5) if job_id % 7 else None
         jobs.update_job(conn, job_id, **columns)
 
-    store.write_sync(fill)
+    store.write_sync(insert)
     rows = store.read_sync(lambda conn: [jobs.get_job_by_id(conn, n) for n in range(1, len(new) + 1)])
-    yield store, [row for row in rows if row is not None]
-    store.close()
+    return [row for row in rows if row is not None]
 
 
 def model(rows: list[JobRow], query: JobQuery) -> tuple[list[str], int]:
@@ -215,8 +230,8 @@ def test_pages_cover_the_whole_listing(listing: tuple[Store, list[JobRow]]) -> N
         assert sorted(names) == sorted(f"{job.username}~{job.name}" for job in rows)
 
 
-def test_keyword_finds_indexed_and_unindexed_jobs(listing: tuple[Store, list[JobRow]]) -> None:
-    store, rows = listing
+def test_keyword_finds_indexed_and_unindexed_jobs(listing_in_a_file: tuple[Store, list[JobRow]]) -> None:
+    store, rows = listing_in_a_file
     indexed = store.read_sync(
         lambda conn: conn.exec_driver_sql("SELECT upto FROM job_search_progress").scalar()
     )
@@ -244,9 +259,9 @@ def test_invalid_pages_are_rejected(listing: tuple[Store, list[JobRow]], query: 
         store.read_sync(lambda conn: jobs.list_jobs(conn, query))
 
 
-def test_orders_and_single_filters_need_no_sort(listing: tuple[Store, list[JobRow]]) -> None:
+def test_orders_and_single_filters_need_no_sort(listing_in_a_file: tuple[Store, list[JobRow]]) -> None:
     """Listing 100 000 jobs is fast because each of these comes from an index in order."""
-    store, _ = listing
+    store, _ = listing_in_a_file
     queries = [JobQuery(order=f"{field},{direction}") for field in FIELDS for direction in ("ASC", "DESC")]
     queries += [
         JobQuery(username=("alice",)),
@@ -269,10 +284,10 @@ def test_orders_and_single_filters_need_no_sort(listing: tuple[Store, list[JobRo
 
 
 def test_jobs_of_a_user_in_a_state_are_counted_and_listed_from_an_index_alone(
-    listing: tuple[Store, list[JobRow]],
+    listing_in_a_file: tuple[Store, list[JobRow]],
 ) -> None:
     """The portal's home page counts them by state every few seconds."""
-    store, rows = listing
+    store, rows = listing_in_a_file
     query = JobQuery(username=("alice",), state=("FAILED",), limit=5, with_total=True)
     matches = [row for row in rows if (row.username, row.state) == ("alice", "FAILED")]
     names, total = listed(store, query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paicluster.store import Store
+from paicluster.store.compiled_statements import execute
 from paicluster.store.job_inserts import INSERT_JOB, Inserted, NewJob, insert_jobs
 from paicluster.store.job_origins import ParentJob, SubmissionLimits
 from paicluster.store.removal import delete_jobs
@@ -43,7 +44,7 @@ def test_chain_stays_when_its_first_jobs_are_deleted(store: Store) -> None:
     last = chain(store, 3)
 
     def finish_and_delete(conn) -> int:  # type: ignore[no-untyped-def]
-        conn.exec_driver_sql("UPDATE jobs SET sub_state = 'Completed' WHERE id < ?", (last,))
+        execute(conn, "UPDATE jobs SET sub_state = 'Completed' WHERE id < ?", (last,)).close()
         return delete_jobs(conn, list(range(last)))
 
     assert store.write_sync(finish_and_delete) == 2

@@ -297,7 +297,7 @@ def test_task_attempt_cannot_be_inserted_twice(store: Store, new_job: MakeJob) -
     (job_id,) = ids(insert(store, new_job()))
     store.write_sync(lambda conn: jobs.insert_tasks(conn, [task("u", job_id)]))
     for again in (task("u", job_id, task_index=1), task("v", job_id)):
-        with pytest.raises(Exception, match="UNIQUE"):
+        with pytest.raises(Exception, match=r"(?i)unique"):
             store.write_sync(lambda conn, again=again: jobs.insert_tasks(conn, [again]))
 
 
@@ -415,8 +415,9 @@ def test_number_of_dependencies_is_not_limited(store: Store, new_job: MakeJob) -
     ]
 
     def query(conn: Connection) -> tuple[dict[str, str], list[int]]:
-        # The limit of SQLite's default build.
-        conn.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)  # type: ignore[union-attr]
+        if conn.dialect.name == "sqlite":
+            # The limit of its default build.
+            conn.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)  # type: ignore[union-attr]
         return jobs.states_of(conn, dependencies), removal.oldest_finished(conn, 2, excluding=dependencies)
 
     states, removable = store.read_sync(query)
@@ -425,5 +426,5 @@ def test_number_of_dependencies_is_not_limited(store: Store, new_job: MakeJob) -
 
 
 def test_task_without_a_job_is_rejected(store: Store) -> None:
-    with pytest.raises(Exception, match="FOREIGN KEY"):
+    with pytest.raises(Exception, match=r"(?i)foreign key"):
         store.write_sync(lambda conn: jobs.insert_tasks(conn, [task("u", 42)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from paicluster.store import Store, jobs, removal
 from paicluster.store.jobs import JobQuery, NewJob
@@ -37,5 +37,10 @@ def test_removed_jobs_are_no_longer_found_by_keyword(store: Store, new_job: Call
     )
     assert min(one.id for one in again) > ids[-1]
     assert found(store, "job_") == count - len(chosen) + 11
-    checked = "INSERT INTO job_search (job_search) VALUES ('integrity-check')"
-    store.write_sync(lambda conn: conn.execute(text(checked)).close())
+    store.write_sync(check_index)
+
+
+def check_index(conn: Connection) -> None:
+    """SQLite's index is maintained by us."""
+    if conn.dialect.name == "sqlite":
+        conn.execute(text("INSERT INTO job_search (job_search) VALUES ('integrity-check')")).close()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from paicluster.store import Store, source_owners, users
+from paicluster.store.address import DatabaseAddress
 
 
-def test_owners_of_archives(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "cluster.db")
+def test_owners_of_archives(database: Path | DatabaseAddress) -> None:
+    store = Store.open(database)
     try:
         for user in ("alice", "bob"):
             store.write_sync(lambda conn, user=user: users.add_user(conn, user, "hash", created_ms=1))  # type: ignore[misc]

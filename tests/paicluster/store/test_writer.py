@@ -331,7 +331,7 @@ def test_touched_job_is_published_only_after_a_commit(store: Store) -> None:
 
 
 @pytest.fixture
-def locked_by_another_program(store: Store, tmp_path: Path) -> Iterator[Callable[[], None]]:
+def locked_by_another_program(store_in_a_file: Store, tmp_path: Path) -> Iterator[Callable[[], None]]:
     """Another program holds the write lock; calling the fixture's value releases it."""
     context = multiprocessing.get_context("spawn")
     locked, release = context.Event(), context.Event()
@@ -344,8 +344,10 @@ def locked_by_another_program(store: Store, tmp_path: Path) -> Iterator[Callable
 
 
 def test_write_waits_while_another_program_holds_the_lock(
-    store: Store, locked_by_another_program: Callable[[], None]
+    store_in_a_file: Store, locked_by_another_program: Callable[[], None]
 ) -> None:
+    store = store_in_a_file
+
     async def main() -> None:
         task = asyncio.ensure_future(store.write(add("alice")))
         done, _ = await asyncio.wait([task], timeout=0.2)
@@ -358,8 +360,9 @@ def test_write_waits_while_another_program_holds_the_lock(
 
 
 def test_lock_timeout_is_reported_in_one_sentence(
-    store: Store, locked_by_another_program: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    store_in_a_file: Store, locked_by_another_program: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = store_in_a_file
     sqlite.raw_connection(store._writer.connection).execute("PRAGMA busy_timeout=50")
     with pytest.raises(StoreError) as raised:
         store.write_sync(add("alice"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from alembic import command
@@ -16,6 +17,13 @@ def alembic_config(conn: Connection | None = None) -> Config:
     return config
 
 
-def upgrade(conn: Connection, revision: str) -> None:
-    """Bring the schema to ``revision``: all steps in one transaction, or none."""
-    command.upgrade(alembic_config(conn), revision)
+def upgrade(
+    conn: Connection, revision: str, *, has_broken_references: Callable[[Connection], bool] | None = None
+) -> None:
+    """Bring the schema to ``revision``: all steps in one transaction, or none.
+
+    ``has_broken_references``: checked before the commit, where the database does not.
+    """
+    config = alembic_config(conn)
+    config.attributes["has_broken_references"] = has_broken_references
+    command.upgrade(config, revision)
