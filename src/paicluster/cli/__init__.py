@@ -25,6 +25,7 @@ _COMMANDS = {
     "backup": ("backup", "backup_options", "backup", "save a cluster to a file, even while it runs"),
     "restore": ("backup", "restore_options", "restore", "restore a saved cluster into a new home"),
     "check-store": ("check_store", "options", "check_store", "look for damage in a cluster's database"),
+    "migrate-store": ("migrate_store", "options", "migrate_store", "move the database to PostgreSQL"),
     "restore-store": (
         "restore_store",
         "options",
