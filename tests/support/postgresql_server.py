@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import shutil
@@ -33,6 +34,11 @@ _SETTINGS = {
     "autovacuum_naptime": "60s",
     "listen_addresses": "127.0.0.1",
 }
+
+
+# Also where the tests are killed: their parent is the thread that starts a server.
+_END_WITH_PARENT = ("setpriv", "--pdeathsig", "QUIT", "--")
+_PREFIX, _LOCK = "pg-", "lock"
 
 
 @dataclass
@@ -73,7 +79,7 @@ class PostgresqlServer:
         words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.binaries / "postgres", "-D", self.data, *words],
+                [*_END_WITH_PARENT, self.binaries / "postgres", "-D", self.data, *words],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -133,14 +139,24 @@ class PostgresqlServer:
 @contextlib.contextmanager
 def postgresql_folder() -> Iterator[Path]:
     """A folder of the server's account; the path of a socket in it must be short."""
-    folder = Path(tempfile.mkdtemp(prefix="pg-"))
-    try:
-        if os.geteuid() == 0:
-            account = pwd.getpwnam(_ACCOUNT)
-            os.chown(folder, account.pw_uid, account.pw_gid)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    _remove_folders_of_killed_tests()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            if os.geteuid() == 0:
+                account = pwd.getpwnam(_ACCOUNT)
+                os.chown(folder, account.pw_uid, account.pw_gid)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_folders_of_killed_tests() -> None:
+    for file in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError), file.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(file.parent, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", name="postgresql_server")

@@ -77,12 +77,15 @@ class PostgresqlBackend:
     # -- life -------------------------------------------------------------------------------------
 
     def open(self) -> Connection:
+        conn: Connection | None = None
         try:
             conn = connections.open_writer(self._engine)
             self._lock(conn)
             self._migrate(conn)
             execute(conn, f"UPDATE {OWNER_TABLE} SET owner = ?", (self._owner,)).close()
         except Exception as error:
+            if conn is not None:
+                connections.discard(conn)  # and the lock with it
             self._engine.dispose()
             failure = self.as_pai_error(error)
             if failure is None:
