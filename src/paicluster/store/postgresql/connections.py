@@ -159,8 +159,8 @@ def rollback(conn: Connection) -> None:
     if raw is None or raw.closed:
         return
     try:
-        if conn.in_transaction():
-            conn.rollback()
+        # Also where SQLAlchemy has no transaction: after a commit that failed it refuses statements until this.
+        conn.rollback()
         if raw.info.transaction_status != TransactionStatus.IDLE:
             raw.rollback()
     except Exception:
