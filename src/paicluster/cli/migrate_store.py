@@ -43,7 +43,7 @@ def migrate_store(arguments: argparse.Namespace) -> int:
     password = Path(arguments.password_file).expanduser().absolute() if arguments.password_file else None
     address = DatabaseAddress(arguments.to, password)
     try:
-        from paicluster.store.postgresql.copying import copy_database
+        from paicluster.store.postgresql.database_copy import copy_database
     except ImportError as error:
         raise StoreError(
             f"psycopg cannot be imported ({error}).", hint="Install it: pip install 'openpaisdk[postgresql]'"

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from paiprotocol.errors import PaiError
 
 
-class Recovery(NamedTuple):
+class WriterRecovery(NamedTuple):
     """After a failure of the connection or of the database: how the writer goes on.
 
     ``is_committed``: the transaction was committed after all; otherwise it can be repeated.
@@ -83,5 +83,5 @@ class Backend(Protocol):
     def is_passing(self, error: BaseException) -> bool:
         """Whether the error says nothing about what was run: it may succeed when it is repeated."""
 
-    def recover_writer(self, conn: Connection, error: BaseException, attempt: int) -> Recovery | None:
+    def recover_writer(self, conn: Connection, error: BaseException, attempt: int) -> WriterRecovery | None:
         """After a passing error of the ``attempt``-th try of a transaction; None: report the error."""

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from paicluster.store import dialect_sql, integrity, schema_version, sqlite, tables
-from paicluster.store.backend import Recovery
+from paicluster.store.backend import WriterRecovery
 from paicluster.store.sqlite_sql import SqliteSql
 from paiprotocol.errors import PaiError
 
@@ -84,7 +84,7 @@ class SqliteBackend:
     def is_passing(self, error: BaseException) -> bool:
         return False
 
-    def recover_writer(self, conn: Connection, error: BaseException, attempt: int) -> Recovery | None:
+    def recover_writer(self, conn: Connection, error: BaseException, attempt: int) -> WriterRecovery | None:
         return None
 
 

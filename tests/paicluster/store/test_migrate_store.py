@@ -98,14 +98,14 @@ def test_all_rows_are_copied_and_the_file_is_retired(
 def test_interrupted_copy_leaves_nothing_and_is_repeated(
     home: Path, url: str, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from paicluster.store.postgresql import copying
+    from paicluster.store.postgresql import database_copy
 
     def interrupt(line: str) -> None:
         if line == at:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copying.copy_database(home / "cluster.db", DatabaseAddress(url), interrupt)
+        database_copy.copy_database(home / "cluster.db", DatabaseAddress(url), interrupt)
     store = Store.open(DatabaseAddress(url))
     assert store.read_sync(users.count_users) == 0
     store.close()

@@ -172,6 +172,22 @@ def test_server_whose_database_another_one_has_used_ends(
         backend.close()
 
 
+def test_writes_go_on_after_a_commit_that_failed(
+    store: Store, postgresql_server: PostgresqlServer, name: str
+) -> None:
+    """Here for a constraint that is checked at the commit: the connection is not lost."""
+    postgresql_server.execute("CREATE TABLE late (n INTEGER UNIQUE DEFERRABLE INITIALLY DEFERRED)", name)
+
+    def add_twice(conn: Connection) -> None:
+        add_user(conn, "alice", "hash", created_ms=0)
+        execute(conn, "INSERT INTO late VALUES (1), (1)").close()
+
+    with pytest.raises(StoreError, match="late_n_key"):
+        store.write_sync(add_twice)
+    store.write_sync(lambda conn: add_user(conn, "bob", "hash", created_ms=0))
+    assert names(store) == ["bob"]
+
+
 def test_text_that_cannot_be_stored_fails_its_own_write_only(store: Store) -> None:
     async def main() -> list[object]:
         writes = [

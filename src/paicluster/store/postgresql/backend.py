@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from paicluster.store import dialect_sql, integrity, new_database, schema_version
 from paicluster.store.address import DatabaseAddress
-from paicluster.store.backend import Recovery
+from paicluster.store.backend import WriterRecovery
 from paicluster.store.compiled_statements import execute
 from paicluster.store.postgresql import connections
 from paicluster.store.postgresql.errors import Failure, as_pai_error, failure_of, unreachable
@@ -31,7 +31,7 @@ dialect_sql.register("postgresql", PostgresqlSql())
 _log = logging.getLogger("paicluster.store")
 
 # How long requests wait for a database that does not answer. After that they fail at once until it does.
-_PATIENCE_S = 10.0
+_RETRY_WINDOW_S = 10.0
 _RETRY_INTERVAL_S = 0.2
 # A server that was killed holds its lock until the database notices.
 _LOCK_TIMEOUT_S = 20.0
@@ -62,13 +62,13 @@ class PostgresqlBackend:
         self,
         address: DatabaseAddress,
         *,
-        patience_s: float = _PATIENCE_S,
+        retry_window_s: float = _RETRY_WINDOW_S,
         lock_timeout_s: float = _LOCK_TIMEOUT_S,
     ) -> None:
         self.name = str(address)
         self._address = address
         self._engine = connections.make_engine(address)
-        self._patience_s = patience_s
+        self._retry_window_s = retry_window_s
         self._lock_timeout_s = lock_timeout_s
         # Since when the database has not answered, if it does not.
         self._down_since: float | None = None
@@ -151,7 +151,7 @@ class PostgresqlBackend:
     # -- connections ------------------------------------------------------------------------------
 
     def open_reader(self) -> Connection:
-        return self._patiently(lambda: connections.open_reader(self._engine))
+        return self._with_retries(lambda: connections.open_reader(self._engine))
 
     def open_inline_reader(self) -> Connection:
         return connections.open_reader(self._engine)
@@ -162,7 +162,7 @@ class PostgresqlBackend:
     def rest_reader(self, conn: Connection) -> None:
         pass
 
-    def _patiently(self, connect: Callable[[], Connection]) -> Connection:
+    def _with_retries(self, connect: Callable[[], Connection]) -> Connection:
         """Connect; when the database ceases to answer, try for some seconds, later only once."""
         while True:
             try:
@@ -174,7 +174,7 @@ class PostgresqlBackend:
                 if self._down_since is None:
                     self._down_since = now
                     _log.warning("The database %s does not answer: %s", self.name, error)
-                if now - self._down_since >= self._patience_s:
+                if now - self._down_since >= self._retry_window_s:
                     raise
                 time.sleep(_RETRY_INTERVAL_S)
                 continue
@@ -196,20 +196,20 @@ class PostgresqlBackend:
     def is_passing(self, error: BaseException) -> bool:
         return failure_of(error) is not None
 
-    def recover_writer(self, conn: Connection, error: BaseException, attempt: int) -> Recovery | None:
+    def recover_writer(self, conn: Connection, error: BaseException, attempt: int) -> WriterRecovery | None:
         if failure_of(error) is Failure.CONFLICT and not connections.is_lost(conn):
             if attempt > _MAX_CONFLICTS:
                 return None
             time.sleep(random.uniform(0, 0.005) * attempt)
-            return Recovery(conn, is_committed=False)
+            return WriterRecovery(conn, is_committed=False)
         number = connections.transaction_in_commit(conn)
         # Whatever is left of it holds the lock.
         connections.close_driver(conn)
-        new = self._patiently(self._reopen_writer)
+        new = self._with_retries(self._reopen_writer)
         connections.discard(conn)
         if number is not None:
-            return Recovery(new, is_committed=self._is_committed(new, number))
-        return Recovery(new, is_committed=False) if attempt <= _MAX_LOSSES else None
+            return WriterRecovery(new, is_committed=self._is_committed(new, number))
+        return WriterRecovery(new, is_committed=False) if attempt <= _MAX_LOSSES else None
 
     def _reopen_writer(self) -> Connection:
         conn = connections.open_writer(self._engine)
@@ -228,7 +228,7 @@ class PostgresqlBackend:
 
     def _is_committed(self, conn: Connection, number: str) -> bool:
         """Whether a transaction was committed, of which that is unknown. It may still be under way."""
-        ends = time.monotonic() + self._patience_s
+        ends = time.monotonic() + self._retry_window_s
         while True:
             row = execute(conn, "SELECT pg_xact_status(?::xid8)", (number,)).fetchone()
             status = None if row is None else row[0]

@@ -159,7 +159,7 @@ def rollback(conn: Connection) -> None:
     if raw is None or raw.closed:
         return
     try:
-        # Also where SQLAlchemy has no transaction: after a commit that failed it refuses statements until this.
+        # Also without a transaction: after a commit that failed SQLAlchemy refuses statements until this.
         conn.rollback()
         if raw.info.transaction_status != TransactionStatus.IDLE:
             raw.rollback()
