@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from paicluster.engines.common import runtime_install
 from paicluster.engines.interface import TaskLaunch
 from support.container_images import PLAIN
-from support.engine_rig import Elsewhere, block, running_with
+from support.engine_rig import Elsewhere, block, kill_if_there, running_with
 from support.kubernetes_engine import ReportedEngine
 from support.ports import free_ports
 from support.runtime_copy import copy_runtime
@@ -71,9 +70,9 @@ class KubernetesRig:
         return dataclasses.replace(task, environment={**task.environment, "HUGE": "x" * 200_000})
 
     def kill_supervisor(self, uid: str) -> None:
-        """The runtime container: the supervisor is a fork in it."""
+        """The runtime container: the supervisor is a fork in it. All end with its first process."""
         for pid in _with_variable("PAI_POD_ATTEMPT", uid):
-            os.kill(pid, signal.SIGKILL)
+            kill_if_there(pid)
 
     def leftovers(self, mark: str) -> list[str]:
         # The runtime has the variables of its task in a file, not in its own environment.

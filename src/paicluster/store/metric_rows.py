@@ -90,7 +90,9 @@ _SET_FILE = (
     " complete = excluded.complete, names_omitted = excluded.names_omitted"
 )
 _NAMES = "SELECT name FROM task_metrics WHERE job_id = ? AND uid = ?"
-_REMOVE_GROUP = "DELETE FROM task_metrics WHERE job_id = ? AND uid = ? AND substr(name, 1, ?) = ?"
+_REMOVE_GROUP = (
+    "DELETE FROM task_metrics WHERE job_id = ? AND uid = ? AND substr(name, 1, CAST(? AS integer)) = ?"
+)
 _VALUES = ("count", "last_value", "last_step", "min_value", "min_step", "max_value", "max_step")
 _COLUMNS = ("job_id", "uid", "name", *_VALUES)
 
