@@ -18,6 +18,7 @@ from pairuntime.supervisor.attempt import Attempt
 CLIENT_ERRORS = "client.err"
 # Before the number of the signal.
 CLIENT_KILLED = "the container program was killed by signal"
+CONTAINER_KILLED = "the container was killed before its program started"
 # Names in the folder that supervisor and container share.
 STOP_PIPE = "stop-requests"
 STARTED = "started"
@@ -117,12 +118,17 @@ class ContainerAttempt(Attempt):
 
     def _run(self, argv: "list[str]") -> "int":
         client_argv, self._argv = self._argv, argv
+        nowhere = -1
         try:
-            return self._spawn(self._environment, self._errors, self._errors)
+            # It prints the container's name, which is no error.
+            nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            return self._spawn(self._environment, nowhere, self._errors)
         except OSError:
             return 0
         finally:
             self._argv = client_argv
+            if nowhere >= 0:
+                os.close(nowhere)
 
     def abandon(self) -> "None":
         if self._main:
@@ -173,4 +179,8 @@ class ContainerAttempt(Attempt):
         if self._status is not None and os.WIFSIGNALED(self._status):
             return "Error: %s %d" % (CLIENT_KILLED, os.WTERMSIG(self._status))
         text = output[-3000:].decode("utf-8", "replace").strip()
-        return text or "the container program exited without a message"
+        if text:
+            return text
+        if self._status is not None and os.WEXITSTATUS(self._status) == 128 + signal.SIGKILL:
+            return "Error: %s" % CONTAINER_KILLED
+        return "the container program exited without a message"

@@ -21,9 +21,13 @@ _NO_IMAGE = re.compile(r"no such image|image not known|unable to find image", re
 _NO_SHELL = re.compile(
     r"not found in \$PATH|no such file or directory.*: (OCI|unknown)|command that was not found", re.I | re.S
 )
-# conmon, which starts the container for podman, has died: podman found nothing that conmon wrote, or could
-# not tell it what to start.
-_KILLED = re.compile(rf"{container_attempt.CLIENT_KILLED}|no logs from conmon|write child: broken pipe", re.I)
+# Somebody killed the client or the container, or conmon, which starts the container for podman: then podman
+# found nothing that conmon wrote, or could not tell it what to start.
+_KILLED = re.compile(
+    rf"{container_attempt.CLIENT_KILLED}|{container_attempt.CONTAINER_KILLED}|"
+    r"no logs from conmon|write child: broken pipe",
+    re.I,
+)
 _FORBIDDEN = re.compile(r"permission denied", re.I)
 _GPU = re.compile(r"nvidia|unresolvable CDI|\bgpu\b", re.I)
 _NO_DAEMON = re.compile(

@@ -71,6 +71,24 @@ async def test_task_whose_client_was_killed_before_the_start_is_retried(
     assert seen.platform_code == -120
 
 
+async def test_task_whose_container_was_killed_before_the_start_is_retried(
+    rig: ContainerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This podman ends as podman does then: with the status of a killed program, and without a word."""
+    silent = tmp_path / "bin/podman"
+    silent.parent.mkdir()
+    ends = 'case " $* " in *" run --name pai-"*) exit 137;; esac'
+    silent.write_text(f'#!/bin/sh\n{ends}\nexec {shutil.which("podman")} "$@"\n')
+    silent.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{silent.parent}:{os.environ['PATH']}")
+    one = in_image(rig, WITH_BASH, "true")
+    async with Driven(rig) as driven:
+        await driven.launch(one)
+        seen = await driven.ended(one.uid)
+    assert "the container was killed before its program started" in seen.start_error
+    assert seen.platform_code == -120
+
+
 @pytest.mark.parametrize("killed", ["client", "supervisor"])
 async def test_nothing_is_left_of_a_container_whose_creation_was_interrupted(
     rig: ContainerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
