@@ -130,7 +130,7 @@ def read_in_little_memory(shard: Path) -> str:
     return result
 
 
-def foreign_shard(path: Path, codec: str, *, by_block: bool, parts: list[bytes]) -> Path:
+def foreign_shard(path: Path, codec: str, *, by_block: bool, parts: list[bytes], records: int = 1) -> Path:
     """A SequenceFile of one record or block, as another program may have written it."""
     sync = bytes(16)
     with path.open("wb") as f:
@@ -138,7 +138,7 @@ def foreign_shard(path: Path, codec: str, *, by_block: bool, parts: list[bytes])
         name = CLASS_OF_CODEC[codec]
         f.write(bytes([1, by_block]) + vint(len(name)) + name.encode() + bytes(4) + sync)
         if by_block:
-            f.write(b"\xff" * 4 + sync + vint(1))
+            f.write(b"\xff" * 4 + sync + vint(records))
             for part in parts:
                 f.write(vint(len(part)) + part)
         else:
@@ -161,6 +161,14 @@ def test_data_that_decompresses_to_gigabytes_is_refused(tmp_path: Path, codec: s
     result = read_in_little_memory(shard)
     assert result.startswith(f"{shard}, record 0 at byte "), result
     assert result.endswith(": it becomes larger than 33 MB when it is decompressed, and is not read."), result
+
+
+def test_block_without_records_is_an_error(tmp_path: Path) -> None:
+    parts = [compress("deflate", b"")] * 4
+    shard = foreign_shard(tmp_path / "empty.seq", "deflate", by_block=True, parts=parts, records=0)
+    result = read_in_little_memory(shard)
+    assert result.startswith(f"{shard}, record 0 at byte "), result
+    assert result.endswith(": a block has no records."), result
 
 
 @pytest.mark.slow

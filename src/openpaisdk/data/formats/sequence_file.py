@@ -179,6 +179,8 @@ class SequenceFileReader(ShardReader):
         header = self.header
         try:
             count, at = read_vint(stored, _INT.size + SYNC_BYTES)
+            if count < 1:
+                raise ValueError("a block has no records")
             if count > MAX_RECORDS_PER_BLOCK:
                 raise OversizedContent(f"the block has more than {MAX_RECORDS_PER_BLOCK} records")
             buffers = []
