@@ -38,7 +38,9 @@ exec chroot "--userspec=$account:$account" "$root" "$@"
 def _unpacked(image: str, _pid: int) -> Path:
     folder = Path(mkdtemp(prefix="pai-rootfs-"))
     with tarfile.open(tar_of(image)) as archive:
-        archive.extractall(folder, filter="fully_trusted")
+        if hasattr(tarfile, "fully_trusted_filter"):  # not in Python 3.11.2
+            archive.extraction_filter = staticmethod(tarfile.fully_trusted_filter)
+        archive.extractall(folder)
     folder.chmod(0o755)
     return folder
 

@@ -187,7 +187,10 @@ def _install() -> Path:
         file = Path("/etc/postgresql-common/createcluster.conf")
         if file.exists() and os.geteuid() == 0:
             file.write_text(f"{file.read_text()}\ncreate_main_cluster = false\n")
-        debian(["postgresql"], commands=["psql"])
+        # Not psql: the package of the clusters' tools has a command of this name, too.
+        versions = subprocess.check_output(["/usr/share/postgresql-common/supported-versions"], text=True)
+        server = f"/usr/lib/postgresql/{versions.split()[-1]}/bin/postgres"
+        debian(["postgresql"], commands=[], files=[server])
         folders = _installed()
     return folders[-1]
 
