@@ -21,7 +21,7 @@ _NO_IMAGE = re.compile(r"no such image|image not known|unable to find image", re
 _NO_SHELL = re.compile(
     r"not found in \$PATH|no such file or directory.*: (OCI|unknown)|command that was not found", re.I | re.S
 )
-# Somebody killed the client or the container, or conmon, which starts the container for podman: then podman
+# The client, the container or conmon was killed. conmon starts the container for podman, and podman then
 # found nothing that conmon wrote, or could not tell it what to start.
 _KILLED = re.compile(
     rf"{container_attempt.CLIENT_KILLED}|{container_attempt.CONTAINER_KILLED}|"
