@@ -201,6 +201,11 @@ def test_text_that_cannot_be_stored_fails_its_own_write_only(store: Store) -> No
     assert names(store) == ["alice", "carol"]
 
 
+def test_text_that_cannot_be_stored_is_not_found(store: Store) -> None:
+    assert store.read_sync(lambda conn: users.get_user(conn, "b\0b")) is None
+    assert store.read_inline(lambda conn: users.get_user(conn, "b\0b")) is None
+
+
 def test_commits_are_durable_whatever_the_default_is(postgresql_server: PostgresqlServer, name: str) -> None:
     postgresql_server.execute(f"ALTER DATABASE {name} SET synchronous_commit = 'off'")
     store = Store.open(DatabaseAddress(postgresql_server.url(name)))

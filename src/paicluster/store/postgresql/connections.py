@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import psycopg
+from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
@@ -44,6 +45,8 @@ _READER = (
 # The number of the transaction, and whether its commit was sent and not answered.
 _NUMBER, COMMITTING = "paicluster_transaction", "paicluster_committing"
 _IS_WRITER = "paicluster_writer"
+# Characters that mean nothing in any text.
+_IN_NO_ROW = "\ufdd0NUL\ufdd1"
 
 
 def parameters(address: DatabaseAddress) -> dict[str, Any]:
@@ -85,6 +88,13 @@ def make_engine(address: DatabaseAddress) -> Engine:
     return engine
 
 
+class _SearchedText(Dumper):
+    """A text that rows are looked for by. No row has one with NUL, which the database refuses."""
+
+    def dump(self, obj: str) -> bytes:
+        return obj.replace("\0", _IN_NO_ROW).encode()
+
+
 def _keep_lost_connection(context: ExceptionContext) -> None:
     # SQLAlchemy would open another one by itself, in the middle of a transaction. That is for the backend.
     context.is_disconnect = False
@@ -107,7 +117,9 @@ def open_writer(engine: Engine) -> Connection:
 def open_reader(engine: Engine) -> Connection:
     """A connection whose transactions change nothing, and see one snapshot."""
     conn = engine.connect()
-    raw_connection(conn).execute(_READER)
+    raw = raw_connection(conn)
+    raw.adapters.register_dumper(str, _SearchedText)
+    raw.execute(_READER)
     return conn
 
 
