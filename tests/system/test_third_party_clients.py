@@ -188,7 +188,8 @@ def test_calls_of_nni_run_trials_over_a_shared_folder(new_team: NewTeam, tmp_pat
     for environment, rate in (("one", "0.1"), ("two", "0.2")):
         assert manager.start(environment).status in (200, 201, 202)
         eventually(lambda name=environment: manager.reports(name) == ["started"], "a runner")
-        assert manager.state(environment) == "RUNNING"
+        # The runner may report before the cluster has written that it runs.
+        eventually(lambda name=environment: manager.state(name) == "RUNNING", "the state of a runner")
         manager.order(environment, rate)
         eventually(lambda name=environment: manager.state(name) == "SUCCEEDED", "the end of an environment")
         assert manager.reports(environment) == ["started", f"metric {rate}"]

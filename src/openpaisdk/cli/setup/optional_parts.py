@@ -20,6 +20,7 @@ EXTRA_PURPOSES = {
     "azure": "storages on Azure Blob",
     "samba": "shares of Samba in jobs",
     "ssh": "the SSH endpoint of a server",
+    "postgresql": "a server's database in PostgreSQL",
 }
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:.*;(?P<marker>.*))?")
 _EXTRA = re.compile(r"extra *== *['\"]([\w-]+)['\"]")
