@@ -131,6 +131,7 @@ INSTANCES = {
 WITHOUT_SECRETS = {
     "cli.jobs.logs.WaitTimeout",
     "cli.jobs.pending_reason.PendingQueue",
+    "cli.setup.optional_parts.Requirements",
     "client.follow_stream.LogPosition",
     "client.http_errors.Redirected",
     "client.models",
