@@ -53,7 +53,7 @@ class PodAttempt(attempt.Attempt):
             self._reads[fd] = name
             self._poll.register(fd, select.POLLIN | select.POLLHUP)
         self._poll.register(self._status_fd, select.POLLIN | select.POLLHUP)
-        # No process of ours: its end is told by the shim.
+        # Not a child process: the shim reports its end.
         self._main = 1
         self._say(shim.START)
         return ""

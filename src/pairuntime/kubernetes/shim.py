@@ -7,7 +7,7 @@ slowly waits, as with any pipe.
 - The shim says `HELLO`, and waits for `START`: no command runs before the whole gang has its nodes.
 - The script of the task says `STARTED` as its first act. What comes before it on `STATUS`, and is none of
   these words, are errors of the shell: then the command could not be started.
-- `EXIT` is followed by the exit status, as a shell shows it. The shim stays until it is told to `END`.
+- `EXIT` is followed by the exit status, as a shell shows it. The shim stays until `END` is sent.
 - `TERM` and `KILL` are for all processes of the container but the first one. `CHECK` asks if there are any.
 - The end of `CONTROL`, without `END`, means that the runtime is gone: the shim kills everything, and ends.
 

@@ -28,6 +28,8 @@ _IDLE_S = 20.0
 _MAX_CONNECTIONS = 16
 _READ_BYTES = 1 << 16
 _MAX_HEAD_BYTES = 1 << 16
+# Of one change in a watch: API servers store objects of at most 1.5 MB.
+_MAX_LINE_BYTES = 16 << 20
 # Repetitions of a request that the API server does not take now (429), with its own Retry-After.
 _MAX_THROTTLED = 5
 _MAX_RETRY_AFTER_S = 30.0
@@ -198,7 +200,7 @@ class ApiClient:
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 connection = await self._connect()
-                response = await self._send(connection, "GET", target, b"", JSON)
+                await self._send(connection, "GET", target, b"", JSON)
             rest = b""
             chunks = connection.chunks()
             while True:
@@ -208,12 +210,12 @@ class ApiClient:
                 except (StopAsyncIteration, TimeoutError):
                     # Silence: the connection may be dead, so the caller begins another one.
                     break
-                # Many chunks may make up one line: they are joined once it is complete.
+                if len(rest) > _MAX_LINE_BYTES:
+                    raise ApiUnavailable(f"{self.access.server} sends an object that is too large")
                 *complete, rest = (rest + chunk).split(b"\n")
                 for line in complete:
                     if line:
                         yield line
-            del response
             if rest:
                 yield rest
         except TimeoutError:

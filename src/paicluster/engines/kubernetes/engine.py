@@ -8,13 +8,15 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from paicluster.engines.common import attempt_folder as attempts
 from paicluster.engines.common import runtime_install, untrusted_files
+from paicluster.engines.common.background_loop import RESTART_DELAY_S, restart_on_error
+from paicluster.engines.common.gang_folders import TICKET, GangFolders
 from paicluster.engines.common.received_reports import write_report
 from paicluster.engines.interface import (
     ABSENT,
@@ -55,9 +57,8 @@ _FIRST_LIST_TIMEOUT_S = 5.0
 # A pod whose task has ended goes by itself, with both containers; after this time it is deleted anyway.
 _LINGER_S = 30.0
 _NOT_FOUND = 404
-# Between two looks for a pod of which the watch does not tell.
+# Between two looks for a pod that the watch does not report.
 _ABSENCE_INTERVAL_S = 5.0
-_RESTART_DELAY_S = 1.0
 
 
 class KubernetesEngine:
@@ -77,7 +78,7 @@ class KubernetesEngine:
         ca_certificates: str = "",
     ):
         """``url``: the server's address for pods. ``ca_certificates``: of its CA, PEM."""
-        self._home = gang_folder.KubernetesFolders(home)
+        self._home = GangFolders(home)
         self._options = options
         self._url = url
         self._grace_s = grace_s
@@ -93,7 +94,7 @@ class KubernetesEngine:
         self._creator: PodCreator | None = None
         self._pods: dict[str, Watcher[Pod]] = {}
         self._nodes: Watcher[ApiNode] | None = None
-        # What the pods of all take of the nodes.
+        # What all pods, also those of others, request of the nodes.
         self._bound = BoundPods()
         self._room = RoomNotifier()
         # Pods as they were last seen, of attempts that have not been cleaned up.
@@ -138,7 +139,7 @@ class KubernetesEngine:
         )
         watches = [watcher.run for watcher in self._pods.values()]
         for each in (*watches, self._nodes.run, all_pods.run, self._process):
-            self._running.append(asyncio.create_task(self._restart_on_error(each)))
+            self._running.append(asyncio.create_task(restart_on_error(each, log)))
         for leader in await self._in_files(lambda: list(gang_folder.all_gangs(self._home))):
             gang = self._gangs.load(leader)
             if gang is not None:
@@ -164,14 +165,6 @@ class KubernetesEngine:
         if self._client is not None:
             await self._client.close()
         self._files.shutdown()
-
-    async def _restart_on_error(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        while True:
-            try:
-                await work()
-            except Exception:
-                log.exception("A background loop of the Kubernetes engine failed; restarting it.")
-                await asyncio.sleep(_RESTART_DELAY_S)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -234,7 +227,7 @@ class KubernetesEngine:
         if not self.has(uid):
             return ABSENT
         path = self._home.task(uid)
-        gang = self._home.gang(gang_folder.leader_of(self._home, uid) or uid)
+        gang = self._home.gang(self._home.leader_of(uid) or uid)
         seen = observe.observe_attempt(
             path,
             is_prepared=(gang / gang_folder.GANG).exists(),
@@ -319,7 +312,7 @@ class KubernetesEngine:
             if gang is not None:
                 await self._clean_up(gang, force=True)
             self._last_seen.pop(uid, None)
-            await asyncio.to_thread(gang_folder.remove, self._home, uid)
+            await asyncio.to_thread(self._home.remove, uid)
 
     async def sizes(self) -> dict[str, int]:
         return await asyncio.to_thread(attempts.sizes, self._home.tasks)
@@ -375,7 +368,7 @@ class KubernetesEngine:
                     await self._handle(uid)
                 except OSError as error:
                     log.warning("The task %s cannot be processed: %s", uid, error)
-                    asyncio.get_running_loop().call_later(_RESTART_DELAY_S, self._look_at, uid)
+                    asyncio.get_running_loop().call_later(RESTART_DELAY_S, self._look_at, uid)
 
     async def _handle(self, uid: str) -> None:
         """Compare the pod of an attempt with what is known of it, and act on the difference."""
@@ -418,7 +411,7 @@ class KubernetesEngine:
         last = pod or (None if gang.is_withdrawing else self._last_seen.get(uid))
         if pod is not None or last is not None:
             return SeenPod(pod, last, is_gone=pod is None)
-        # It may have been deleted while no server ran, or the watch may not have told of it yet.
+        # It may have been deleted while no server ran, or the watch may not have reported it yet.
         is_gone = await self._in_files(lambda: self._comparison.is_claimed_only(uid))
         if is_gone:
             is_gone = await self._is_absent(uid, gang)
@@ -557,5 +550,5 @@ def _mark_removed(folder: Path) -> None:
     """Nothing is left in Kubernetes: what was needed to create it again has secrets."""
     if folder.exists():
         write_report(folder / gang_folder.REMOVED, "")
-        for name in (gang_folder.MANIFESTS, gang_folder.TICKET):
+        for name in (gang_folder.MANIFESTS, TICKET):
             (folder / name).unlink(missing_ok=True)

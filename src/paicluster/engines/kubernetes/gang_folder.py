@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from paicluster.engines.common import folder_size, task_files, untrusted_files
-from paicluster.engines.common.attempt_folder import environment_marker, path_of
+from paicluster.engines.common.attempt_folder import environment_marker
+from paicluster.engines.common.gang_folders import SCRIPT_HEADER, TICKET, GangFolders, copy_sources, hash_of
 from paicluster.engines.common.received_reports import write_report
 from paicluster.engines.interface import LaunchFailed, Loss, TaskLaunch
 from paicluster.engines.kubernetes.options import KubernetesOptions
@@ -24,7 +23,6 @@ from pairuntime.reports import bundle_download, server_connection
 from pairuntime.supervisor import attempt, claim
 
 GANG = "gang.json"
-TICKET = "ticket"
 # Error output of the runtime containers.
 DIAGNOSTICS = "diagnostics"
 # The manifests, until the gang has ended: with them it is created again after a restart of the server.
@@ -34,31 +32,9 @@ REMOVED = "removed"
 VERDICT = "verdict.json"
 SCRIPT = "task.sh"
 _SOURCES = pod_runtime.SOURCES
-_HEADER = 'set -o errexit -o nounset\nif [ -n "${BASH_VERSION:-}" ]; then set -o pipefail; fi\n'
 
 
-@dataclass(frozen=True, slots=True)
-class KubernetesFolders:
-    """Paths of one Kubernetes engine."""
-
-    root: Path
-
-    @property
-    def tasks(self) -> Path:
-        return self.root / "tasks"
-
-    @property
-    def gangs(self) -> Path:
-        return self.root / "gangs"
-
-    def task(self, uid: str) -> Path:
-        return path_of(self.tasks, uid)
-
-    def gang(self, uid: str) -> Path:
-        return path_of(self.gangs, uid)
-
-
-def cluster_id(home: KubernetesFolders) -> str:
+def cluster_id(home: GangFolders) -> str:
     """Label by which this cluster finds its objects, among those of others in the same namespace."""
     path = home.root / "cluster-id"
     if not path.exists():
@@ -67,7 +43,7 @@ def cluster_id(home: KubernetesFolders) -> str:
 
 
 def prepare(
-    home: KubernetesFolders,
+    home: GangFolders,
     gang: Sequence[TaskLaunch],
     options: KubernetesOptions,
     runtime: Path,
@@ -85,7 +61,7 @@ def prepare(
         created.append(folder)
         _create(folder)
         if (sources := gang[0].sources) is not None:
-            _share(sources, folder / _SOURCES)
+            copy_sources(sources, folder / _SOURCES)
         write_report(folder / TICKET, hash_of(ticket))
         write_report(folder / MANIFESTS, json.dumps(manifests))
         for task in gang:
@@ -155,7 +131,7 @@ def _prepare_task(
         "log_limit": options.log_limit,
         "log_segment": options.log_segment,
     }
-    write_report(folder / SCRIPT, _HEADER + task.script + "\n")
+    write_report(folder / SCRIPT, SCRIPT_HEADER + task.script + "\n")
     write_report(folder / attempt.SPEC, json.dumps(spec))
 
 
@@ -190,24 +166,8 @@ def bootstrap_text(url: str, ca_certificates: str, ticket: str, gang: str) -> st
     return "\n".join((*texts, f"main({config!r})\n"))
 
 
-def hash_of(ticket: str) -> str:
-    return hashlib.sha256(ticket.encode()).hexdigest()
-
-
 def _create(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def _share(sources: Path, target: Path) -> None:
-    """A copy of the sources, by a hard link where possible: the server may delete them meanwhile."""
-    if not target.exists():
-        temporary = target.with_name(f"{target.name}.{os.getpid()}")
-        temporary.unlink(missing_ok=True)
-        try:
-            os.link(sources, temporary)
-        except OSError:
-            shutil.copyfile(sources, temporary)
-        temporary.rename(target)
 
 
 # -- reading --------------------------------------------------------------------------------------------
@@ -222,24 +182,15 @@ def description_of(folder: Path) -> dict[str, Any] | None:
     return dict(content)
 
 
-def leader_of(home: KubernetesFolders, uid: str) -> str | None:
-    """The first task of an attempt's gang, whose uid is the gang's; None when there is no gang."""
-    path = home.gang(uid)
-    try:
-        return uid if path.is_dir() else path.read_text()
-    except OSError:
-        return None
-
-
-def all_gangs(home: KubernetesFolders) -> Iterator[str]:
+def all_gangs(home: GangFolders) -> Iterator[str]:
     """Gangs that may have something in Kubernetes."""
     for path in home.gangs.glob("*/*"):
         if path.is_dir() and not (path / REMOVED).exists():
             yield path.name
 
 
-def read_ticket(home: KubernetesFolders, uid: str) -> str | None:
-    leader = leader_of(home, uid)
+def read_ticket(home: GangFolders, uid: str) -> str | None:
+    leader = home.leader_of(uid)
     if leader is None:
         return None
     try:
@@ -276,8 +227,3 @@ def request_stop(folder: Path, uid: str, grace_s: float) -> None:
     _create(folder)
     write_report(folder / attempt.STOP, json.dumps({"grace_s": grace_s}))
     claim.bury(str(folder), uid)
-
-
-def remove(home: KubernetesFolders, uid: str) -> None:
-    for path in (home.task(uid), home.gang(uid)):
-        folder_size.remove_tree(path)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paicluster.engines.common.gang_folders import GangFolders
 from paicluster.engines.kubernetes import gang_folder
-from paicluster.engines.kubernetes.gang_folder import KubernetesFolders
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class KubernetesGang:
 class KubernetesGangRegistry:
     """Gangs by uid and by task."""
 
-    def __init__(self, home: KubernetesFolders):
+    def __init__(self, home: GangFolders):
         self._home = home
         self._by_uid: dict[str, KubernetesGang] = {}
         self._of_task: dict[str, KubernetesGang] = {}
@@ -75,7 +75,7 @@ class KubernetesGangRegistry:
         known = self._of_task.get(uid)
         if known is not None:
             return known
-        leader = gang_folder.leader_of(self._home, uid)
+        leader = self._home.leader_of(uid)
         return None if leader is None else self.load(leader)
 
     def load(self, leader: str) -> KubernetesGang | None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paicluster.engines.common import untrusted_files
+from paicluster.engines.common.gang_folders import GangFolders
 from paicluster.engines.interface import Loss
 from paicluster.engines.kubernetes import gang_folder, observe, pod_manifest, pod_states
 from paicluster.engines.kubernetes.api_objects import Pod
-from paicluster.engines.kubernetes.gang_folder import KubernetesFolders
 from paicluster.engines.kubernetes.gang_registry import KubernetesGang
 from paicluster.engines.kubernetes.pod_states import Verdict
 from pairuntime.supervisor import claim
@@ -28,9 +28,7 @@ class SeenPod:
 class PodComparison:
     """Blocking, and repeatable: what is stored once does not change."""
 
-    def __init__(
-        self, home: KubernetesFolders, image_timeout_s: float, is_node_lost: Callable[[str | None], bool]
-    ):
+    def __init__(self, home: GangFolders, image_timeout_s: float, is_node_lost: Callable[[str | None], bool]):
         """``is_node_lost``: whether the kubelet of a node does not report any more, by its name."""
         self._home = home
         self._image_timeout_s = image_timeout_s

@@ -54,7 +54,7 @@ def terminated(pod: Pod, name: str) -> ApiTerminated | None:
 
 
 def pending_notice(pod: Pod) -> Notice | None:
-    """Why a pod waits, for the job's events; None if there is nothing to tell."""
+    """Why a pod waits, for the job's events; None if there is nothing to report."""
     if not is_scheduled(pod):
         for condition in pod.status.conditions:
             if condition.type == "PodScheduled" and condition.status == "False" and condition.message:

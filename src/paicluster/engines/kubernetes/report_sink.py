@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paicluster.engines.common import untrusted_files
+from paicluster.engines.common.gang_folders import GangFolders, hash_of
 from paicluster.engines.common.received_reports import ReceivedReports, run_in_files, write_report
 from paicluster.engines.common.tar_bundle import TarBundle
 from paicluster.engines.interface import AppendResult, Hint
@@ -51,9 +52,7 @@ def _checked_offer(offer: Mapping[str, Any]) -> dict[str, Any]:
 class KubernetesReportSink:
     """Implements the report API for one Kubernetes engine."""
 
-    def __init__(
-        self, home: gang_folder.KubernetesFolders, options: KubernetesOptions, files: Executor, hint: Hint
-    ):
+    def __init__(self, home: GangFolders, options: KubernetesOptions, files: Executor, hint: Hint):
         """``files``: a single thread, so that concurrent duplicates are processed one after the other."""
         self._home = home
         self._files = files
@@ -64,9 +63,7 @@ class KubernetesReportSink:
 
     def allows(self, uid: str, ticket: str) -> bool:
         expected = gang_folder.read_ticket(self._home, uid)
-        return expected is not None and hmac.compare_digest(
-            expected.encode(), gang_folder.hash_of(ticket).encode()
-        )
+        return expected is not None and hmac.compare_digest(expected.encode(), hash_of(ticket).encode())
 
     async def launch_bundle(self, uid: str, job: str, component: int | None, rank: int) -> TarBundle:
         """The bundle of one task. The other parameters are for engines whose gang is one allocation."""
@@ -78,7 +75,7 @@ class KubernetesReportSink:
         self._hint(uid)
 
     async def place(self, uid: str, offer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-        leader = gang_folder.leader_of(self._home, uid) or uid
+        leader = self._home.leader_of(uid) or uid
         folder = self._home.gang(leader)
         description = gang_folder.description_of(folder)
         if description is None or os.path.lexists(self._home.task(uid) / claim.NAME):
@@ -132,7 +129,7 @@ class KubernetesReportSink:
 
     def _pack(self, uid: str) -> TarBundle:
         task = self._home.task(uid)
-        folder = self._home.gang(gang_folder.leader_of(self._home, uid) or uid)
+        folder = self._home.gang(self._home.leader_of(uid) or uid)
         description = gang_folder.description_of(folder)
         if description is None:
             raise NotFound("This uid is not that of a task.", code=NO_JOB)

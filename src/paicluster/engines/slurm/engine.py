@@ -8,14 +8,15 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from paicluster.engines.common import attempt_folder as attempts
 from paicluster.engines.common import session_host, untrusted_files
+from paicluster.engines.common.background_loop import restart_on_error
 from paicluster.engines.common.unix_accounts import (
     Account,
     Accounts,
@@ -55,7 +56,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_RESTART_DELAY_S = 1.0
 _NODES_INTERVAL_S = 60.0
 # Until the first list of nodes has arrived from Slurm.
 _FIRST_NODES_INTERVAL_S = 5.0
@@ -144,7 +144,7 @@ class SlurmEngine:
         self._runtime = await self._in_files(lambda: runtime_archive.install(runtimes, self._ca_certificates))
         await self.refresh_nodes(timeout_s=10.0)
         for work in (self._event_files.read, self._poller.run, self._watch_nodes):
-            self._running.append(asyncio.create_task(self._restart_on_error(work)))
+            self._running.append(asyncio.create_task(restart_on_error(work, log)))
 
     async def close(self) -> None:
         await self._submitter.close()
@@ -158,15 +158,6 @@ class SlurmEngine:
         await asyncio.gather(*running, return_exceptions=True)
         self._slurm.close()
         self._files.shutdown()
-
-    async def _restart_on_error(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        while True:
-            try:
-                await work()
-            except Exception:
-                # Restarted: without this loop no change would be noticed any more.
-                log.exception("A background loop of the Slurm engine failed; restarting it.")
-                await asyncio.sleep(_RESTART_DELAY_S)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -448,7 +439,7 @@ class SlurmEngine:
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:
             # Not in the file thread: the millions of files of one task would delay the start of all others.
-            await asyncio.to_thread(gang_folder.remove, self._home, uid)
+            await asyncio.to_thread(self._home.remove, uid)
 
     async def sizes(self) -> dict[str, int]:
         return await asyncio.to_thread(attempts.sizes, self._home.tasks)

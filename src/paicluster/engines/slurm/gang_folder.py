@@ -5,18 +5,17 @@ Without one they exist on the server only: tasks have a copy, and upload what th
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shlex
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paicluster.engines.common import folder_size, mount_specs, task_files, untrusted_files
-from paicluster.engines.common.attempt_folder import environment_marker, path_of
+from paicluster.engines.common.attempt_folder import environment_marker
+from paicluster.engines.common.gang_folders import SCRIPT_HEADER, TICKET, GangFolders, copy_sources, hash_of
 from paicluster.engines.common.shell_exports import exports, not_exportable
 from paicluster.engines.common.task_files import HOST_VARIABLES
 from paicluster.engines.common.unix_accounts import Account
@@ -36,22 +35,13 @@ CANCELLED_AS_STALE = "cancelled-as-stale"
 SBATCH_COMMAND = "sbatch.json"
 OWNER = f"{gang_launcher.RUN}/{gang_launcher.OWNER}"
 OUTPUT = f"{gang_launcher.RUN}/slurm.out"
-# Hash of the ticket with which the tasks of a gang report over HTTP.
-TICKET = "ticket"
 WORK = "work"
 SCRIPT = "task.sh"
-_HEADER = 'set -o errexit -o nounset\nif [ -n "${BASH_VERSION:-}" ]; then set -o pipefail; fi\n'
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmFolders:
+class SlurmFolders(GangFolders):
     """Paths of one Slurm engine."""
-
-    root: Path
-
-    @property
-    def tasks(self) -> Path:
-        return self.root / "tasks"
 
     @property
     def events(self) -> Path:
@@ -64,12 +54,6 @@ class SlurmFolders:
     @property
     def nodes_file(self) -> Path:
         return self.root / "nodes.json"
-
-    def task(self, uid: str) -> Path:
-        return path_of(self.tasks, uid)
-
-    def gang(self, uid: str) -> Path:
-        return path_of(self.root / "gangs", uid)
 
 
 def prepare(
@@ -135,10 +119,6 @@ def prepare(
         for path in created:
             folder_size.remove_tree(path)
         raise LaunchFailed.not_written(error) from error
-
-
-def hash_of(ticket: str) -> str:
-    return hashlib.sha256(ticket.encode()).hexdigest()
 
 
 def _node_folders(
@@ -253,7 +233,7 @@ def _prepare_task(
         folders.append(bundle.parent)
         text += f"tar -xpf {shlex.quote(str(bundle))} || {{ echo 'The sources could not be unpacked.' >&2; "
         text += "exit 127; }\n"
-    _write(folder / SCRIPT, text + _HEADER + task.script + "\n")
+    _write(folder / SCRIPT, text + SCRIPT_HEADER + task.script + "\n")
     spec = {
         **common_spec,
         "attempt": task.uid,
@@ -274,25 +254,13 @@ def _prepare_task(
 
 
 def _share_sources(sources: Path, shared: Path) -> Path:
-    """Copy uploaded sources to the shared folder, by a hard link where possible."""
+    """Copy uploaded sources to the shared folder."""
     target = shared / sources.name
     if not target.exists():
         create_folder(shared)
-        temporary = target.with_name(f"{target.name}.{os.getpid()}")
-        temporary.unlink(missing_ok=True)
-        try:
-            os.link(sources, temporary)
-        except OSError:
-            shutil.copyfile(sources, temporary)
         # Readable for tasks of any account, by its name, which is a hash of its content.
-        temporary.chmod(0o644)
-        temporary.rename(target)
+        copy_sources(sources, target, 0o644)
     return target
-
-
-def remove(home: SlurmFolders, uid: str) -> None:
-    for path in (home.task(uid), home.gang(uid)):
-        folder_size.remove_tree(path)
 
 
 def create_folder(folder: Path, mode: int = 0o711) -> None:
@@ -386,19 +354,9 @@ def image_of(folder: Path, uid: str) -> tuple[str, str]:
     )
 
 
-def leader_of(home: SlurmFolders, uid: str) -> str | None:
-    """The first task of an attempt's gang, whose uid is the gang's; None when there is no gang."""
-    path = home.gang(uid)
-    try:
-        # Not from the attempt's own folder: the task's account can write there, and the server trusts this.
-        return uid if path.is_dir() else path.read_text()
-    except OSError:
-        return None
-
-
 def run_folder(home: SlurmFolders, uid: str) -> Path:
     """The part of an attempt's gang folder that its account may write to."""
-    return home.gang(leader_of(home, uid) or uid) / gang_launcher.RUN
+    return home.gang(home.leader_of(uid) or uid) / gang_launcher.RUN
 
 
 def on_node(home: SlurmFolders, uid: str) -> tuple[Path, Path] | None:

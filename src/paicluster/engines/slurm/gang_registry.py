@@ -107,7 +107,7 @@ class GangRegistry:
         known = self._of_task.get(uid)
         if known is not None:
             return known, False
-        leader = folder.leader_of(self._home, uid)
+        leader = self._home.leader_of(uid)
         if leader is None:
             return None
         path = self._home.gang(leader)

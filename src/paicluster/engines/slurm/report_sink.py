@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
+from paicluster.engines.common.gang_folders import TICKET, hash_of
 from paicluster.engines.common.received_reports import ReceivedReports, run_in_files
 from paicluster.engines.common.tar_bundle import TarBundle
 from paicluster.engines.interface import AppendResult, Hint
@@ -35,13 +36,9 @@ class SlurmReportSink:
         self._hint = hint
 
     def allows(self, uid: str, ticket: str) -> bool:
-        leader = gang_folder.leader_of(self._home, uid)
-        expected = (
-            None if leader is None else gang_folder.read_flag(self._home.gang(leader), gang_folder.TICKET)
-        )
-        return expected is not None and hmac.compare_digest(
-            expected.encode(), gang_folder.hash_of(ticket).encode()
-        )
+        leader = self._home.leader_of(uid)
+        expected = None if leader is None else gang_folder.read_flag(self._home.gang(leader), TICKET)
+        return expected is not None and hmac.compare_digest(expected.encode(), hash_of(ticket).encode())
 
     async def launch_bundle(self, uid: str, job: str, component: int | None, rank: int) -> TarBundle:
         return await run_in_files(self._files, lambda: self._pack(uid, job, component, rank))

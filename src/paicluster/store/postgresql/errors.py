@@ -1,4 +1,4 @@
-"""Errors of PostgreSQL: which pass by themselves, and what to tell an administrator about the others."""
+"""Errors of PostgreSQL: which pass by themselves, and what administrators read about the others."""
 
 from __future__ import annotations
 

@@ -43,16 +43,21 @@ def rig(tmp_path: Path) -> Iterator[ContainerRig]:
     made.close()
 
 
+def podman_that_runs(instead: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A podman that does this in a shell instead of the creation of a task's container."""
+    program = folder / "podman"
+    folder.mkdir()
+    case = f'case " $* " in *" run --name pai-"*) {instead};; esac'
+    program.write_text(f'#!/bin/sh\n{case}\nexec {shutil.which("podman")} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
 async def test_task_whose_client_was_killed_before_the_start_is_retried(
     rig: ContainerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This podman waits, instead of creating the container, until it is killed."""
-    waiting = tmp_path / "bin/podman"
-    waiting.parent.mkdir()
-    waits = 'case " $* " in *" run --name pai-"*) exec sleep 600;; esac'
-    waiting.write_text(f'#!/bin/sh\n{waits}\nexec {shutil.which("podman")} "$@"\n')
-    waiting.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{waiting.parent}:{os.environ['PATH']}")
+    podman_that_runs("exec sleep 600", tmp_path / "bin", monkeypatch)
     one = in_image(rig, WITH_BASH, "true")
 
     def client() -> list[int]:
@@ -75,12 +80,7 @@ async def test_task_whose_container_was_killed_before_the_start_is_retried(
     rig: ContainerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This podman ends as podman does then: with the status of a killed program, and without a word."""
-    silent = tmp_path / "bin/podman"
-    silent.parent.mkdir()
-    ends = 'case " $* " in *" run --name pai-"*) exit 137;; esac'
-    silent.write_text(f'#!/bin/sh\n{ends}\nexec {shutil.which("podman")} "$@"\n')
-    silent.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{silent.parent}:{os.environ['PATH']}")
+    podman_that_runs("exit 137", tmp_path / "bin", monkeypatch)
     one = in_image(rig, WITH_BASH, "true")
     async with Driven(rig) as driven:
         await driven.launch(one)

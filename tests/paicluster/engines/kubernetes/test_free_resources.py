@@ -39,7 +39,7 @@ def test_all_pods_are_subtracted_once() -> None:
     bound = BoundPods()
     mine = spec("a", {"cpu": "900m", "memory": "1Gi", "nvidia.com/gpu": "1"})
     assert not bound.put("lab/mine", mine)
-    assert not bound.put("lab/mine", mine), "two watches tell of the same pod"
+    assert not bound.put("lab/mine", mine), "two watches report the same pod"
     bound.put("kube-system/theirs", spec("a", {"cpu": "1"}))
     bound.put("lab/waits", spec(None, {"cpu": "1"}))
     found = free_nodes([node("a"), node("b")], PodSettings(), bound, {"mine"})
@@ -60,14 +60,14 @@ def test_nodes_that_are_overcommitted_or_unusable() -> None:
     assert (found.name, found.free_cpu, found.free_memory_mb, found.free_gpus) == ("a", 0, 0, 2)
 
 
-async def test_listeners_are_told_once_of_many_changes() -> None:
-    notifier, told = RoomNotifier(), asyncio.Event()
+async def test_listeners_are_called_once_for_many_changes() -> None:
+    notifier, called = RoomNotifier(), asyncio.Event()
     calls = []
-    notifier.add(lambda: (calls.append(1), told.set())[1])
+    notifier.add(lambda: (calls.append(1), called.set())[1])
     for _ in range(100):
         notifier.notify()
     async with asyncio.timeout(90):
-        await told.wait()
+        await called.wait()
     assert len(calls) == 1
     notifier.notify()
     notifier.close()

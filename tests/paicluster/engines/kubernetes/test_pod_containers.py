@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from paicluster.engines.common import runtime_install
+from paicluster.engines.common.gang_folders import GangFolders
 from paicluster.engines.interface import Loss, Observation, Phase, Placeholders, TaskLaunch
 from paicluster.engines.kubernetes import gang_folder, observe, pod_manifest
-from paicluster.engines.kubernetes.gang_folder import KubernetesFolders
 from paicluster.engines.kubernetes.options import KubernetesOptions, PodSettings
 from paicluster.engines.kubernetes.pod_manifest import RUNTIME, TASK
 from paicluster.engines.kubernetes.pod_states import Verdict
@@ -45,7 +45,7 @@ class Pods:
     """A server's side of a Kubernetes engine, and pods that report to it."""
 
     def __init__(self, home: Path, port: int):
-        self.home = KubernetesFolders(home)
+        self.home = GangFolders(home)
         self.port = port
         self.sink = KubernetesReportSink(self.home, OPTIONS, _inline(), lambda uid: None)
         copy_runtime(home, runtime_install.install)

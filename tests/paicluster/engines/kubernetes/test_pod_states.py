@@ -58,7 +58,7 @@ def rejection(one: Pod, waited_s: float = 0.0) -> tuple[int | None, str]:
         ("something new of a later release", "something new of a later release"),
     ],
 )
-def test_reason_of_the_scheduler_is_told_in_plain_words(message: str, words: str) -> None:
+def test_reason_of_the_scheduler_is_in_plain_words(message: str, words: str) -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     notice = pod_states.pending_notice(pod(phase="Pending", conditions=[condition]))
     assert notice is not None and notice.message == words and notice.pending
@@ -86,7 +86,7 @@ def test_unreachable_registry_is_waited_for() -> None:
     assert code == -120 and "could not be pulled" in text
 
 
-def test_image_without_a_shell_is_told_in_a_sentence() -> None:
+def test_image_without_a_shell_gives_a_sentence() -> None:
     message = (
         'failed to create containerd task: exec: "/bin/sh": stat /bin/sh: no such file or directory: unknown'
     )
